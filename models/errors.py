@@ -1,0 +1,56 @@
+"""What can go wrong, and the exit code each kind ends with.
+
+JaliError
+├── SpecError          2  an argument or a setting contradicts itself or the rules
+├── Refused            1  the rules were understood and the answer is no
+│   ├── ValidationFailed   the ratings broke an expectation
+│   ├── BudgetExceeded     there is not enough privacy budget left
+│   └── NotReleasable      something unpaid or private was offered for release
+├── EnvironmentFault   3  a disk, a server or a permission
+└── InternalFault      4  our own mistake; its text names the stage and the kind, never a value
+
+Every message says what rule, what was found and what to do next. None quotes a rating or a user.
+"""
+
+from __future__ import annotations
+
+
+class JaliError(Exception):
+    """Base of everything Jali raises on purpose; `exit_code` is what the command ends with."""
+
+    exit_code = 4
+
+
+class SpecError(JaliError):
+    exit_code = 2
+
+
+class Refused(JaliError):
+    exit_code = 1
+
+
+class ValidationFailed(Refused):
+    """`rules` holds one sentence per expectation that failed."""
+
+    def __init__(self, rules: list[str]) -> None:
+        super().__init__("\n".join(rules))
+        self.rules = rules
+
+    def __reduce__(self) -> tuple[type[ValidationFailed], tuple[list[str]]]:
+        return (type(self), (self.rules,))
+
+
+class BudgetExceeded(Refused):
+    pass
+
+
+class NotReleasable(Refused):
+    pass
+
+
+class EnvironmentFault(JaliError):
+    exit_code = 3
+
+
+class InternalFault(JaliError):
+    exit_code = 4

@@ -1,0 +1,57 @@
+"""Cross-validation: how ratings and users are dealt into folds, and how a fit is judged on them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.metrics import Scores, score
+from models.privacy.keyed_hash import label_uniforms, pair_uniforms
+from models.ratings import Mask, Ratings
+from models.recommender import Fitted, Noise
+
+Folds = NDArray[np.int16]
+
+
+def deal_ratings(ratings: Ratings, n_folds: int) -> Folds:
+    """A fold for every rating, equal in size up to one; shape (n,).
+
+    The deal depends on who rated what and on nothing else, so that every recommender, and every run
+    on the same ratings, is judged on the same folds.
+    """
+    labels = ratings.user_labels, ratings.catalogue.items
+    return _dealt(pair_uniforms("folds", *labels, ratings.users, ratings.items), n_folds)
+
+
+def deal_users(ratings: Ratings, n_folds: int) -> Folds:
+    """A fold for every user, equal in size up to one; shape (n_users,)."""
+    return _dealt(label_uniforms("visitors", ratings.user_labels), n_folds)
+
+
+def _dealt(order_by: NDArray[np.float64], n_folds: int) -> Folds:
+    folds = np.empty(len(order_by), np.int16)
+    folds[np.argsort(order_by, kind="stable")] = np.arange(len(order_by)) % n_folds
+    return folds
+
+
+def client_scores(fitted: Fitted[Noise], train: Ratings, test: Ratings) -> Scores | None:
+    """Users whose ratings were trained on fold in their own training ratings."""
+    own = train.by_user
+    U = fitted.factors.fold_in(own.start, own.other, own.values)
+    return _scores(fitted, U, test)
+
+
+def visitor_scores(fitted: Fitted[Noise], visitors: Ratings, is_test: Mask) -> Scores | None:
+    """Users held out of training altogether fold in part of their ratings (the rest is the test)."""
+    return client_scores(fitted, visitors.where(~is_test), visitors.where(is_test))
+
+
+def paper_scores(fitted: Fitted[Noise], test: Ratings) -> Scores | None:
+    """The recommender's own U, as its paper evaluates it; None where it has none."""
+    return None if fitted.user_factors is None else _scores(fitted, fitted.user_factors, test)
+
+
+def _scores(fitted: Fitted[Noise], U: NDArray[np.float64], test: Ratings) -> Scores | None:
+    scale = test.scale
+    predicted = fitted.factors.predict(U, test.users, test.items, low=scale.low, high=scale.high)
+    return score(test.users, test.values, predicted, scale)

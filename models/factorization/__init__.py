@@ -1,0 +1,1 @@
+"""Recommenders that factorise the ratings."""

@@ -1,0 +1,1 @@
+"""Recommenders built on one noisy histogram of ratings per item."""

@@ -1,0 +1,36 @@
+"""Name to recommender: the one list of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from models.errors import SpecError
+from models.factorization.pmf import PMF
+from models.histogram.pdp_histogram import PDPHistogram
+from models.recommender import Recommender
+
+RECOMMENDERS: dict[str, type[Recommender]] = {kind.name: kind for kind in (PMF, PDPHistogram)}
+
+
+def make_recommender(name: str, settings: Mapping[str, Any]) -> Recommender:
+    """A recommender with these settings, defaults elsewhere.
+
+    Raises:
+      SpecError: there is no such recommender or setting, or a setting has a wrong value.
+    """
+    if name not in RECOMMENDERS:
+        raise SpecError(f"there is no recommender {name!r}. Choose from {', '.join(RECOMMENDERS)}.")
+    try:
+        return RECOMMENDERS[name](**settings)
+    except ValidationError as error:
+        raise SpecError(f"{name}: {first_problem(error)} See `jali recommenders` for its settings.") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """What pydantic complains about first, as one sentence."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}." if where else f"{problem['msg']}."

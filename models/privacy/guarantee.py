@@ -1,0 +1,66 @@
+"""A guarantee: what is promised, to whom, against whom, under which conditions, and what it is worth."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from models.privacy.specification import Relation, Unit
+
+Verdict = Literal["proven", "conditional", "broken", "none"]
+
+WORST_FIRST: tuple[Verdict, ...] = ("none", "broken", "conditional", "proven")
+
+
+class Guarantee(BaseModel, frozen=True, extra="forbid"):
+    """One differential-privacy statement about one release.
+
+    Attributes:
+      epsilon: the most that any one unit is charged; None where nothing is promised.
+      epsilon_levels: how epsilon varies between ratings, where it does: declared, never measured.
+      delta: 0 for a pure guarantee.
+      observers: who may see the release without the promise being broken.
+      conditions: what must hold besides, in plain words.
+      reference: where the proof is.
+    """
+
+    unit: Unit | None
+    relation: Relation | None
+    epsilon: float | None
+    epsilon_levels: str | None = None
+    delta: float = 0.0
+    observers: str = "anybody who holds the release, with any other knowledge"
+    verdict: Verdict
+    conditions: tuple[str, ...] = ()
+    sentence: str
+    reference: str
+
+    @classmethod
+    def nothing(cls, reference: str) -> Guarantee:
+        return cls(
+            unit=None,
+            relation=None,
+            epsilon=None,
+            observers="nobody",
+            verdict="none",
+            sentence="Nothing is promised: this is a baseline for comparison and is never published.",
+            reference=reference,
+        )
+
+    @property
+    def protects(self) -> str:
+        """What is protected, in a few words for a table."""
+        if self.unit is None or self.relation is None:
+            return "nothing"
+        return f"one {self.unit}, {self.relation.replace('_', ' ')}"
+
+    @property
+    def proven_epsilon(self) -> float | None:
+        """Epsilon where it is proven; None where it is only claimed, or not even that."""
+        return self.epsilon if self.verdict == "proven" else None
+
+    def weakened(self, verdict: Verdict, condition: str) -> Guarantee:
+        """The same promise with one more condition, and no better verdict than `verdict`."""
+        worst = min(self.verdict, verdict, key=WORST_FIRST.index)
+        return self.model_copy(update={"verdict": worst, "conditions": (*self.conditions, condition)})

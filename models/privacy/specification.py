@@ -1,0 +1,167 @@
+"""Who is promised what: an epsilon for every rating, or one for everything a user rated.
+
+A rating's epsilon is never a function of its value, nor of which items were rated: it is one
+number for all, or drawn from a keyed hash of (user, item).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, model_validator
+
+from models.errors import SpecError
+from models.privacy.keyed_hash import label_uniforms, pair_uniforms
+from models.ratings import Doubles, Ratings
+
+Unit = Literal["rating", "user"]
+Relation = Literal["add_or_remove", "replace_value", "local"]
+
+
+class Policy(BaseModel, frozen=True, extra="forbid"):
+    """Conservative, moderate and liberal ratings (Zhang et al., KBS 183 (2019), section 5).
+
+    A share `conservative` of the ratings draws its epsilon uniformly from
+    [epsilon_conservative, epsilon_moderate), a share `moderate` from
+    [epsilon_moderate, epsilon_liberal), and the rest has epsilon_liberal. With `group_by` user or
+    item, all ratings of a user, or of an item, share one draw.
+    """
+
+    conservative: float = Field(default=0.54, ge=0, le=1)
+    moderate: float = Field(default=0.37, ge=0, le=1)
+    epsilon_conservative: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    epsilon_moderate: float = Field(default=0.2, gt=0, allow_inf_nan=False)
+    epsilon_liberal: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    group_by: Literal["rating", "user", "item"] = "rating"
+    key: str = "jali"
+
+    @model_validator(mode="after")
+    def _shares_and_levels_in_order(self) -> Policy:
+        if self.conservative + self.moderate > 1 + 1e-12:
+            raise ValueError(
+                "the shares conservative and moderate must add up to at most 1 (the rest is liberal); "
+                f"found {self.conservative:g} + {self.moderate:g}"
+            )
+        if not self.epsilon_conservative <= self.epsilon_moderate <= self.epsilon_liberal:
+            raise ValueError(
+                "the levels must not decrease from epsilon_conservative over epsilon_moderate to epsilon_liberal; "
+                f"found {self.epsilon_conservative:g}, {self.epsilon_moderate:g}, {self.epsilon_liberal:g}"
+            )
+        return self
+
+    @property
+    def liberal(self) -> float:
+        return max(0.0, 1 - self.conservative - self.moderate)
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float, float], ...]:
+        """The mixture as (share, from, to): epsilon is uniform on [from, to) within each piece."""
+        return (
+            (self.conservative, self.epsilon_conservative, self.epsilon_moderate),
+            (self.moderate, self.epsilon_moderate, self.epsilon_liberal),
+            (self.liberal, self.epsilon_liberal, self.epsilon_liberal),
+        )
+
+    def epsilon_at(self, uniforms: Doubles) -> Doubles:
+        """The quantile function of the mixture; shapes alike, `uniforms` in [0, 1)."""
+        shares = np.cumsum([0.0] + [share for share, _, _ in self.pieces])
+        values = np.array([(low, high) for _, low, high in self.pieces])
+        piece = np.clip(np.searchsorted(shares, uniforms, side="right") - 1, 0, len(values) - 1)
+        low, high = values[piece, 0], values[piece, 1]
+        width = np.maximum(shares[piece + 1] - shares[piece], 1e-300)
+        result: Doubles = np.minimum(low + (high - low) * (uniforms - shares[piece]) / width, high)
+        return result
+
+    def uniforms_for(self, ratings: Ratings) -> Doubles:
+        users, items = ratings.user_labels, ratings.catalogue.items
+        if self.group_by == "user":
+            return label_uniforms(self.key, users)[ratings.users]
+        if self.group_by == "item":
+            return label_uniforms(self.key, items)[ratings.items]
+        return pair_uniforms(self.key, users, items, ratings.users, ratings.items)
+
+
+class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
+    """What one release may cost each rating (unit `rating`) or each user (unit `user`).
+
+    Exactly one of `epsilon` (for everybody) and `policy` (personalised) is given. `fraction` is
+    the share of everybody's own epsilon that the release takes: all epsilons are multiplied by it.
+    `delta` matters to Gaussian mechanisms alone.
+    """
+
+    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    policy: Policy | None = None
+    unit: Unit = "rating"
+    relation: Relation = "add_or_remove"
+    delta: float = Field(default=1e-6, gt=0, lt=1)
+    fraction: float = Field(default=1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_source_of_epsilon(self) -> PrivacySpecification:
+        if (self.epsilon is None) == (self.policy is None):
+            raise ValueError("give either one epsilon for all or a policy, not both and not neither")
+        if self.unit == "user" and self.policy is not None:
+            raise ValueError("a policy speaks of single ratings; with unit user give one epsilon for all")
+        return self
+
+    @property
+    def personalised(self) -> bool:
+        return self.policy is not None
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float, float], ...]:
+        """The declared distribution of epsilon as (share, from, to), uniform within each piece."""
+        if self.policy is None:
+            assert self.epsilon is not None
+            return ((1.0, self.fraction * self.epsilon, self.fraction * self.epsilon),)
+        return tuple((s, self.fraction * low, self.fraction * high) for s, low, high in self.policy.pieces if s > 0)
+
+    @property
+    def largest_epsilon(self) -> float:
+        """The most that any rating can be charged: declared, whatever the ratings are."""
+        return max(high for _, _, high in self.pieces)
+
+    @property
+    def smallest_epsilon(self) -> float:
+        return min(low for _, low, _ in self.pieces)
+
+    @property
+    def mean_epsilon(self) -> float:
+        """Expectation over the policy's draw, in closed form; no rated pair is looked at."""
+        return sum(share * (low + high) / 2 for share, low, high in self.pieces)
+
+    def epsilon_of(self, ratings: Ratings) -> Doubles:
+        """Each rating's own epsilon for this release; shape (n,)."""
+        if self.policy is None:
+            return np.full(len(ratings), self.largest_epsilon)
+        return self.fraction * self.policy.epsilon_at(self.policy.uniforms_for(ratings))
+
+    def weight_moments(self, threshold: float) -> tuple[float, float]:
+        """E[w] and E[w^2] of w = min(1, epsilon / threshold) over the declared distribution."""
+        first = second = 0.0
+        for share, low, high in self.pieces:
+            below = min(high, threshold)  # where the weight still grows
+            if high == low:
+                first += share * below / threshold
+                second += share * (below / threshold) ** 2
+                continue
+            growing = max(below - low, 0.0) / (high - low)
+            flat = share * (1 - growing)
+            first += share * growing * (low + below) / (2 * threshold) + flat
+            second += share * growing * (low**2 + low * below + below**2) / (3 * threshold**2) + flat
+        return first, second
+
+    def require(self, *, units: tuple[Unit, ...], relation: Relation, recommender: str) -> None:
+        """Raise SpecError unless this specification is one that `recommender` can keep."""
+        if self.unit not in units or self.relation != relation:
+            raise SpecError(
+                f"{recommender} protects one {' or one '.join(units)} under {relation}; the specification asks for "
+                f"unit {self.unit} under {self.relation}. Change the specification or leave {recommender} out."
+            )
+
+    def summary(self) -> str:
+        """The promise in a few characters, for tables and names."""
+        if self.policy is None:
+            return f"{self.largest_epsilon:g}"
+        return f"{self.smallest_epsilon:g}..{self.largest_epsilon:g}"
