@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,3 +57,21 @@ def _scores(fitted: Fitted[Noise], U: NDArray[np.float64], test: Ratings) -> Sco
     scale = test.scale
     predicted = fitted.factors.predict(U, test.users, test.items, low=scale.low, high=scale.high)
     return score(test.users, test.values, predicted, scale)
+
+
+def summarise(folds: Sequence[Scores | None]) -> dict[str, float] | None:
+    """Mean and standard deviation over folds of every headline metric: `rmse`, `rmse_sd`, `mae`, ...
+
+    Folds without anything to compare are left out; None when all are.
+    """
+    lines = [scores.headline() for scores in folds if scores is not None]
+    if not lines:
+        return None
+    summary = {}
+    for name in lines[0]:
+        values = np.array([line[name] for line in lines])
+        values = values[np.isfinite(values)]
+        if len(values):
+            summary[name] = float(values.mean())
+            summary[f"{name}_sd"] = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return summary

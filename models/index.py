@@ -30,7 +30,10 @@ def make_recommender(name: str, settings: Mapping[str, Any]) -> Recommender:
 
 
 def first_problem(error: ValidationError) -> str:
-    """What pydantic complains about first, as one sentence."""
+    """What pydantic complains about first, as one sentence; for settings only, whose values may be shown."""
     problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}." if where else f"{problem['msg']}."
+    where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("function-"))
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    if isinstance(problem["input"], str | int | float):
+        message += f"; found {problem['input']!r}"
+    return f"{where}: {message}." if where else f"{message}."

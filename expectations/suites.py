@@ -1,0 +1,24 @@
+"""Load a suite from its JSON file.
+
+In a suite, `meta.rule` names the rule and `notes` is the sentence shown when it fails. Both may use
+the parameters in braces that the run passes in: `low`, `high`, `levels`, `n_items`, `min_ratings`,
+`min_users`, `min_items`, `min_ratings_per_user` and `scale`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from great_expectations import ExpectationSuite
+
+FOLDER = Path(__file__).parent
+
+
+def load_suite(name: str) -> ExpectationSuite:
+    """The suite in `NAME.json`."""
+    from great_expectations import ExpectationSuite  # seconds to import: only when validating
+
+    return ExpectationSuite(**json.loads((FOLDER / f"{name}.json").read_text()))

@@ -1,0 +1,1 @@
+"""What happens, in order: the Prefect flows and the `jali` command."""

@@ -1,0 +1,336 @@
+"""The `jali` command. Everything heavy is imported inside the commands: `jali --help` must answer at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from models.errors import InternalFault, JaliError, SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flows.job import Job
+
+app = typer.Typer(
+    help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+ledger_app = typer.Typer(help="What was spent on which data.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(ledger_app, name="ledger")
+
+ConfigFile = Annotated[str | None, typer.Argument(metavar="[CONFIG.yaml]", help="Settings; docs/jali.example.yaml has all.")]
+RatingsPath = Annotated[str | None, typer.Option("--ratings", metavar="PATH", help="Ratings file; the sample if left out.")]
+ItemsPath = Annotated[str | None, typer.Option("--items", metavar="PATH", help="Public catalogue with titles and genres.")]
+ScaleText = Annotated[str | None, typer.Option("--scale", metavar="LOW:HIGH:STEP", help="Rating scale, such as 1:5:1.")]
+FormatText = Annotated[str | None, typer.Option("--format", metavar="NAME", help="auto, ml-100k, ml-dat, ml-csv or csv.")]
+ColumnsText = Annotated[
+    str | None, typer.Option("--columns", metavar="user=A,item=B,rating=C", help="Column names of a CSV file.")
+]
+DelimiterText = Annotated[str | None, typer.Option("--delimiter", metavar="CHAR", help="Delimiter of a CSV file.")]
+SourceName = Annotated[str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")]
+FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
+
+
+@app.command("run")
+def run_command(
+    config: ConfigFile = None,
+    ratings: RatingsPath = None,
+    items: ItemsPath = None,
+    scale: ScaleText = None,
+    format_name: FormatText = None,
+    columns: ColumnsText = None,
+    delimiter: DelimiterText = None,
+    recommenders: Annotated[
+        str | None, typer.Option("--recommenders", metavar="A,B", help="Which ones; see `jali recommenders`.")
+    ] = None,
+    folds: FoldsText = None,
+    epsilon: Annotated[str | None, typer.Option("--epsilon", metavar="E", help="What each release costs; 1.")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE", help="Own epsilon for every rating: a file, or `default`.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")] = None,
+    delta: Annotated[str | None, typer.Option("--delta", metavar="D", help="For Gaussian noise alone; 1e-6.")] = None,
+    fraction: Annotated[
+        str | None, typer.Option("--fraction", metavar="F", help="Share of everybody's epsilon per release.")
+    ] = None,
+    source: SourceName = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A recommender's setting; repeatable.")
+    ] = None,
+    no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
+    report: Annotated[str | None, typer.Option("--report", metavar="FILE.json", help="Write the results here.")] = None,
+) -> None:
+    """Validate, cross-validate, pay, fit with exact noise and publish V."""
+    with exit_codes():
+        job = _job(
+            config,
+            ratings=_ratings_options(ratings, format_name, columns, delimiter),
+            privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
+            settings=_settings(set_ or []),
+            other={
+                "items": items,
+                "scale": scale,
+                "recommenders": recommenders,
+                "folds": folds,
+                "source": source,
+                "publish": False if no_publish else None,
+                "report": report,
+            },
+        )
+        _run(job)
+
+
+@app.command("validate")
+def validate_command(
+    config: ConfigFile = None,
+    ratings: RatingsPath = None,
+    items: ItemsPath = None,
+    scale: ScaleText = None,
+    format_name: FormatText = None,
+    columns: ColumnsText = None,
+    delimiter: DelimiterText = None,
+    folds: FoldsText = None,
+) -> None:
+    """Check the ratings alone and say which rows break which rule, on this terminal and nowhere else."""
+    with exit_codes():
+        options = _ratings_options(ratings, format_name, columns, delimiter)
+        job = _job(config, options, {}, {}, {"items": items, "scale": scale, "folds": folds})
+        _prepare()
+        from tasks.loading import load
+        from tasks.validation import explain
+
+        problems = explain(load(job.ratings, job.items, job.scale), job.minimums)
+        for problem in problems:
+            typer.echo(problem)
+        if problems:
+            raise typer.Exit(1)
+        typer.echo(f"{job.source}: every rule holds.")
+
+
+@app.command("recommenders")
+def recommenders_command() -> None:
+    """List the recommenders: paper, guarantee, verdict and settings."""
+    with exit_codes():
+        from rich.table import Table
+
+        from models.index import RECOMMENDERS
+        from models.privacy.specification import PrivacySpecification
+
+        console = _console()
+        for name, kind in RECOMMENDERS.items():
+            promise = kind().promise(PrivacySpecification(epsilon=1))
+            console.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
+            console.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
+            console.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
+            table = Table(box=None, padding=(0, 1), show_header=False)
+            for setting, field in kind.model_fields.items():
+                table.add_row(f"  --set {name}.{setting}={field.default}", field.description or "")
+            console.print(table)
+            console.print()
+
+
+@ledger_app.command("show")
+def ledger_show(source: SourceName = None) -> None:
+    """What was reserved and spent, release by release."""
+    with exit_codes():
+        from rich.table import Table
+
+        from tasks.ledger import SPENT, Ledger
+
+        ledger = Ledger(_prepare().ledger_url)
+        entries = ledger.entries(source)
+        console = _console()
+        if not entries:
+            console.print("Nothing was spent yet. `jali run` makes the first release.")
+            return
+        table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+        for heading in ("when (UTC)", "source", "recommender", "protects", "ε claimed", "ε proven", "state"):
+            table.add_column(heading, overflow="fold", justify="right" if "ε" in heading else "left")
+        for entry in entries:
+            table.add_row(
+                entry.at[:16].replace("T", " "),
+                entry.source,
+                entry.recommender,
+                f"{entry.unit}, {entry.relation.replace('_', ' ')}",
+                f"{entry.claimed_epsilon:g}",
+                "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
+                {"publish": entry.note.split()[-1], "fail": "spent, failed", "commit": "spent"}.get(entry.state, entry.state),
+            )
+        console.print(table)
+        promises = sorted({(e.source, e.unit, e.relation) for e in entries if e.state in SPENT})
+        for name, unit, relation in promises:
+            total = ledger.spent(name, unit=unit, relation=relation)
+            console.print(f"{name}: ε={total:g} spent for each {unit} ({relation.replace('_', ' ')}), by addition.")
+
+
+@app.command("ui")
+def ui_command() -> None:
+    """Open the MLflow and the Prefect UI on free ports and print their addresses, until Ctrl-C."""
+    with exit_codes():
+        state = _prepare()
+        from tasks.servers import user_interfaces
+
+        typer.echo("Starting the servers ...")
+        with user_interfaces(state) as addresses:
+            for name, address in addresses.items():
+                typer.echo(f"{name:8}{address}")
+            typer.echo("Press Ctrl-C to stop them.")
+            while True:
+                _sleep()
+
+
+def _sleep() -> None:
+    import time
+
+    time.sleep(3600)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """End with one sentence and the right exit code, never with a traceback."""
+    try:
+        yield
+    except JaliError as error:
+        typer.echo(f"jali: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("jali: interrupted. What was not published yet is not published; run again whenever you like.", err=True)
+        raise typer.Exit(130) from None
+    except (typer.Exit, typer.Abort, SystemExit):
+        raise
+    except Exception as error:
+        if os.environ.get("JALI_DEBUG"):
+            traceback.print_exc()
+        fault = InternalFault(
+            f"something failed that should not ({type(error).__name__}); nothing more was published. "
+            "JALI_DEBUG=1 shows the details."
+        )
+        typer.echo(f"jali: {fault}", err=True)
+        raise typer.Exit(fault.exit_code) from None
+
+
+def _job(
+    config: str | None, ratings: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any], other: dict[str, Any]
+) -> Job:
+    """The configuration file's settings, overlaid with those of the command line."""
+    _prepare()
+    from flows.job import make_job, read_config
+
+    told = read_config(config) if config else {}
+    told |= {name: value for name, value in other.items() if value is not None}
+    if ratings:
+        before = told.get("ratings")
+        told["ratings"] = {**({"path": before} if isinstance(before, str) else before or {}), **ratings}
+    chosen = {name: value for name, value in privacy.items() if value is not None}
+    if chosen:
+        if "policy" in chosen and chosen["policy"] != "default":
+            chosen["policy"] = read_config(chosen["policy"])
+        other_way = {"epsilon": "policy", "policy": "epsilon"}
+        before = {
+            name: value
+            for name, value in (told.get("privacy") or {}).items()
+            if not (other_way.get(name) in chosen)  # the command line's promise replaces the file's
+        }
+        told["privacy"] = {**before, **chosen}
+    for name, its_settings in settings.items():
+        all_settings = told.setdefault("settings", {})
+        all_settings[name] = {**all_settings.get(name, {}), **its_settings}
+    return make_job(told)
+
+
+def _ratings_options(
+    path: str | None, format_name: str | None, columns: str | None, delimiter: str | None
+) -> dict[str, Any]:
+    given = {"path": path, "format": format_name, "delimiter": delimiter, "columns": columns and _pairs(columns, "--columns")}
+    if given["delimiter"] in ("\\t", "tab"):
+        given["delimiter"] = "\t"
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _pairs(text: str, option: str) -> dict[str, str]:
+    pairs = [part.split("=", 1) for part in text.split(",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {text!r}.")
+    return {name: value for name, value in pairs}
+
+
+def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
+    import yaml
+
+    settings: dict[str, dict[str, Any]] = {}
+    for text in assignments:
+        target, equals, value = text.partition("=")
+        name, dot, key = target.partition(".")
+        if not (equals and dot and name and key):
+            raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {text!r}.")
+        try:
+            settings.setdefault(name, {})[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SpecError(f"the value in --set {text!r} is no number, word or list.") from None
+    return settings
+
+
+def _run(job: Job) -> None:
+    from flows.display import displayed
+    from tasks.progress import stage
+
+    console = _console(stderr=True)
+    began = perf_counter()
+    with displayed(console):
+        stage("Starting Prefect")
+        from flows.report import report, result_table, write_report
+        from flows.run import run
+        from tasks.servers import require_prefect
+
+        if job.report:
+            write_report(job.report, {"seconds": None})  # found out now, not after the work
+        require_prefect()
+        results = run(job)
+        stage("Done")
+    seconds = perf_counter() - began
+    out = _console()
+    out.print()
+    out.print(result_table(results))
+    if job.report:
+        write_report(job.report, report(job, results, seconds))
+    _say_what_next(out, job, sum(result.epsilon_spent for result in results), seconds)
+
+
+def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None:
+    say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
+    say("")
+    say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
+    say(f"This run spent ε={spent:g} of {job.source} in {seconds:.0f} s. Next:")
+    say("  jali ui            compare the runs in MLflow, and see the registered versions")
+    say("  jali ledger show   what was spent so far, release by release")
+    if job.report:
+        say(f"  {job.report}   the same figures and more, as JSON")
+
+
+def _prepare() -> Any:
+    from tasks.state import prepare
+
+    return prepare()
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # In a pipe there is no width to ask for: 80 columns, as on the smallest terminal.
+    return Console(file=stream, width=None if stream.isatty() or os.environ.get("COLUMNS") else 80)
+
+
+def main() -> None:
+    app()

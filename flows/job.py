@@ -1,0 +1,140 @@
+"""A job: everything `jali run` is told. Paths, names and settings only, because Prefect stores and shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
+
+from models.errors import SpecError
+from models.index import RECOMMENDERS, first_problem, make_recommender
+from models.privacy.specification import Policy, PrivacySpecification, Unit
+from models.ratings import RatingScale
+from tasks.loading import catalogue_is_public
+from tasks.rating_files import RatingsFile
+from tasks.tracking import Candidate
+from tasks.validation import Minimums
+
+
+def _scale(value: Any) -> Any:
+    return RatingScale.parse(value) if isinstance(value, str) else value
+
+
+def _ratings(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _policy(value: Any) -> Any:
+    return {} if value == "default" else value
+
+
+class Privacy(BaseModel, frozen=True, extra="forbid"):
+    """The promise. With neither epsilon nor policy, epsilon is 1."""
+
+    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
+    unit: Unit = "rating"
+    delta: float = Field(default=1e-6, gt=0, lt=1)
+    fraction: float | None = Field(default=None, gt=0, le=1)
+    """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
+
+
+class Job(BaseModel, frozen=True, extra="forbid"):
+    source: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}$")
+    ratings: Annotated[RatingsFile | None, BeforeValidator(_ratings)] = None
+    """None: the sample."""
+    items: str | None = None
+    scale: Annotated[RatingScale | None, BeforeValidator(_scale)] = None
+    recommenders: tuple[str, ...] = Field(default=tuple(RECOMMENDERS), min_length=1)
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    folds: int = Field(default=10, ge=2, le=1000)
+    privacy: Privacy = Privacy()
+    validation: Minimums = Minimums()
+    publish: bool = True
+    report: str | None = None
+
+    @property
+    def minimums(self) -> Minimums:
+        """What validation demands; every fold needs a rating."""
+        return self.validation.model_copy(update={"min_ratings": max(self.folds, self.validation.min_ratings)})
+
+    @field_validator("recommenders", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("recommenders")
+    @classmethod
+    def _once_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("name every recommender once")
+        return value
+
+
+def make_job(config: dict[str, Any]) -> Job:
+    """A job from its settings.
+
+    Raises:
+      SpecError: a setting is unknown, has a wrong value, or contradicts another.
+    """
+    ratings = config.get("ratings")
+    path = ratings.get("path") if isinstance(ratings, dict) else ratings
+    try:
+        job = Job.model_validate({"source": Path(path).name if path else "sample", **config})
+    except ValidationError as error:
+        raise SpecError(first_problem(error)) from None
+    strangers = [name for name in job.settings if name not in job.recommenders]
+    if strangers:
+        raise SpecError(f"settings are given for {strangers[0]}, which is not among the recommenders of this run.")
+    candidates(job)  # a wrong setting or an impossible promise is found before anything starts
+    return job
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The settings in a YAML file.
+
+    Raises:
+      SpecError: there is no such file, or it holds no settings.
+    """
+    try:
+        config = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise SpecError(f"the configuration {path} cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise SpecError(f"the configuration {path} is not YAML. docs/jali.example.yaml shows the form.") from None
+    if not isinstance(config, dict):
+        raise SpecError(f"the configuration {path} must hold `setting: value` lines; see docs/jali.example.yaml.")
+    return config
+
+
+def candidates(job: Job) -> list[Candidate]:
+    """The recommenders with what each promises and costs; no rating is read.
+
+    Raises:
+      SpecError: a recommender has no such setting, or cannot keep such a promise.
+    """
+    public = catalogue_is_public(job.ratings, job.items)
+    made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
+    specification = _specification(job, 1.0)
+    n_releases = sum(recommender.promise(specification).epsilon is not None for recommender in made)
+    if specification.personalised:
+        specification = _specification(job, job.privacy.fraction or 1 / max(n_releases, 1))
+    elif job.privacy.fraction is not None:
+        specification = _specification(job, job.privacy.fraction)
+    return [
+        Candidate(recommender, specification, recommender.guarantee(specification, public_catalogue=public))
+        for recommender in made
+    ]
+
+
+def _specification(job: Job, fraction: float) -> PrivacySpecification:
+    told = job.privacy
+    epsilon: float | Literal[1] | None = 1 if told.epsilon is None and told.policy is None else told.epsilon
+    try:
+        return PrivacySpecification(
+            epsilon=epsilon, policy=told.policy, unit=told.unit, delta=told.delta, fraction=fraction
+        )
+    except ValidationError as error:
+        raise SpecError(f"privacy: {first_problem(error)}") from None

@@ -1,0 +1,93 @@
+"""What a run says at its end: the table on the terminal and the report file."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from flows.job import Job
+from flows.run import Result
+from models.errors import EnvironmentFault
+
+
+def result_table(results: list[Result]) -> Table:
+    """One line per recommender; fits 80 columns."""
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    table.add_column("recommender", overflow="fold")
+    table.add_column("protects", overflow="fold")
+    table.add_column("ε", justify="right")
+    table.add_column("verdict")
+    table.add_column("RMSE ± sd", no_wrap=True)
+    table.add_column("MAE", no_wrap=True)
+    table.add_column("within 1", justify="right")
+    table.add_column("fit", justify="right", no_wrap=True)
+    table.add_column("version", justify="right")
+    styles = {"proven": "green", "conditional": "yellow", "broken": "red", "none": "dim"}
+    for result in results:
+        promise = result.candidate.guarantee
+        client = result.evaluation.summaries["client"] or {}
+        table.add_row(
+            result.candidate.name,
+            promise.protects.replace(", ", ",\n"),
+            "-" if promise.epsilon is None else result.candidate.specification.summary(),
+            f"[{styles[promise.verdict]}]{promise.verdict}[/]",
+            f"{client['rmse']:.4f}±{client['rmse_sd']:.4f}" if client else "-",
+            f"{client['mae']:.3f}" if client else "-",
+            f"{client['within_1']:.1%}" if client else "-",
+            f"{result.evaluation.fit_seconds:.2g} s",
+            f"v{result.version}" if result.version else "-",
+        )
+    return table
+
+
+def report(job: Job, results: list[Result], seconds: float) -> dict[str, Any]:
+    """The report file's content; `dataset` says what was declared, not what was counted."""
+    specification = results[0].candidate.specification
+    return {
+        "dataset": {
+            "source": job.source,
+            "ratings": job.ratings.path if job.ratings else "sample",
+            "items": job.items,
+            "folds": job.folds,
+        },
+        "privacy": {
+            **specification.model_dump(mode="json"),
+            "largest_epsilon": specification.largest_epsilon,
+            "mean_epsilon": specification.mean_epsilon,
+            "epsilon_spent": sum(result.epsilon_spent for result in results),
+        },
+        "seconds": seconds,
+        "jali": version("jali"),
+        "recommenders": [_entry(result) for result in results],
+    }
+
+
+def write_report(path: str, content: dict[str, Any]) -> None:
+    """Write the report whole or not at all.
+
+    Raises:
+      EnvironmentFault: it cannot be written.
+    """
+    target = Path(path).expanduser()
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        part.replace(target)
+    except OSError as error:
+        raise EnvironmentFault(f"the report {path} cannot be written ({error.strerror}).") from None
+
+
+def _entry(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.candidate.name,
+        "version": result.version,
+        "guarantee": result.candidate.guarantee.model_dump(mode="json"),
+        "epsilon_spent": result.epsilon_spent,
+        **result.evaluation.summaries,
+        "fit_seconds": result.evaluation.fit_seconds,
+        "cv_seconds": result.evaluation.seconds,
+    }

@@ -1,0 +1,104 @@
+"""The main flow: validate, promise, cross-validate, pay, train, publish."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from prefect import flow
+from prefect.futures import as_completed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.job import Job, candidates
+from models.ratings import Ratings
+from tasks.ledger import Charge, Ledger, Reservation
+from tasks.loading import load_task
+from tasks.progress import stage, step
+from tasks.publishing import publish_task
+from tasks.state import current_state
+from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, open_tracking_task
+from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
+from tasks.validation import validate_task
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one candidate; `version` is None when it was not published."""
+
+    candidate: Candidate
+    evaluation: Evaluation
+    version: str | None
+
+    @property
+    def epsilon_spent(self) -> float:
+        return (self.candidate.guarantee.epsilon or 0.0) if self.version else 0.0
+
+
+@flow(
+    name="jali run",
+    flow_run_name="{job.source}",
+    task_runner=ThreadPoolTaskRunner(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def run(job: Job) -> list[Result]:
+    """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
+    stage("Opening MLflow and the ledger")
+    chosen = candidates(job)
+    open_tracking_task(current_state())
+    with reserved(job, chosen) as reservations:
+        stage("Reading the ratings")
+        loaded = load_task(job.ratings, job.items, job.scale)
+        stage("Validating them")
+        ratings = validate_task(loaded, job.minimums)
+        evaluations = cross_validate(ratings, chosen, job.folds)
+        stage("Logging the comparison to MLflow")
+        run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
+        stage("Fitting with exact noise and publishing", len(chosen))
+        results = []
+        for candidate in chosen:
+            version = release(job, candidate, ratings, reservations.get(candidate.name))
+            results.append(Result(candidate, evaluations[candidate.name], version))
+            named = f"{job.source}.{candidate.name} v{version}" if version else None
+            log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
+            step()
+    return results
+
+
+@contextmanager
+def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservation]]:
+    """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
+    to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
+    charges = [
+        Charge(job.source, c.name, c.guarantee, str(c.recommender.cost(c.specification))) for c in to_publish
+    ]
+    reservations = Ledger(current_state().ledger_url).reserve(charges)
+    try:
+        yield {reservation.recommender: reservation for reservation in reservations}
+    finally:
+        for reservation in reservations:
+            reservation.close()
+
+
+def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
+    """One task per recommender and fold, in parallel."""
+    stage("Cross-validating", n_folds * len(chosen))
+    dealt: Deal = deal_task(ratings, n_folds)
+    futures = {
+        evaluate_fold_task.submit(c.recommender, ratings, c.specification, dealt, fold): c.name
+        for fold in range(n_folds)
+        for c in chosen
+    }
+    for _ in as_completed(list(futures)):
+        step()
+    folds = {c.name: tuple(f.result() for f, name in futures.items() if name == c.name) for c in chosen}
+    return {name: Evaluation(scores) for name, scores in folds.items()}
+
+
+def release(job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None) -> str | None:
+    """Pay, fit, publish; nothing of it without a reservation."""
+    if reservation is None:
+        return None
+    fitted = fit_private_task(candidate.recommender, ratings, candidate.specification, reservation)
+    return publish_task(job.source, candidate, fitted, reservation)

@@ -1,0 +1,1 @@
+"""What touches the world: files and databases, Great Expectations, MLflow, the ledger."""

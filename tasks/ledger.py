@@ -1,0 +1,213 @@
+"""The ledger: what was paid, for which release of which data, in an append-only SQL table.
+
+A release goes reserve -> commit -> publish. The cost of everything a run will release is reserved in
+one transaction before a rating is read; each reservation is committed just before its fit, and from
+then on it counts as spent whatever happens. A reservation that is not used is cancelled; a committed
+one whose release failed is marked so, and stays spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+from uuid import uuid4
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from models.errors import EnvironmentFault, InternalFault
+from models.privacy.guarantee import Guarantee
+
+State = Literal["reserve", "commit", "publish", "cancel", "fail"]
+
+MAY_FOLLOW: dict[State, tuple[State, ...]] = {
+    "reserve": ("commit", "cancel"),
+    "commit": ("publish", "fail"),
+    "publish": (),
+    "cancel": (),
+    "fail": (),
+}
+SPENT: tuple[State, ...] = ("commit", "publish", "fail")
+
+_metadata = sa.MetaData()
+_entries = sa.Table(
+    "entries",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("at", sa.String, nullable=False),
+    sa.Column("reservation", sa.String, nullable=False, index=True),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("source", sa.String, nullable=False),
+    sa.Column("recommender", sa.String, nullable=False),
+    sa.Column("unit", sa.String, nullable=False),
+    sa.Column("relation", sa.String, nullable=False),
+    sa.Column("verdict", sa.String, nullable=False),
+    sa.Column("claimed_epsilon", sa.Float, nullable=False),
+    sa.Column("proven_epsilon", sa.Float),
+    sa.Column("delta", sa.Float, nullable=False),
+    sa.Column("event", sa.String, nullable=False),
+    sa.Column("note", sa.String, nullable=False),
+    sa.UniqueConstraint("reservation", "state"),
+)
+for _action in ("UPDATE", "DELETE"):
+    sa.event.listen(
+        _metadata,
+        "after_create",
+        sa.DDL(
+            f"CREATE TRIGGER IF NOT EXISTS append_only_{_action} BEFORE {_action} ON entries "
+            "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+        ).execute_if(dialect="sqlite"),
+    )
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one release will cost: `event` describes it to an accountant, `guarantee` in words."""
+
+    source: str
+    recommender: str
+    guarantee: Guarantee
+    event: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The latest state of one reservation."""
+
+    at: str
+    reservation: str
+    state: State
+    source: str
+    recommender: str
+    unit: str
+    relation: str
+    verdict: str
+    claimed_epsilon: float
+    proven_epsilon: float | None
+    delta: float
+    event: str
+    note: str
+
+
+class Ledger:
+    """Opens the database at `url`, making the table where it is missing.
+
+    Raises:
+      EnvironmentFault: the database cannot be opened or written; nothing was recorded.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._engine = sa.create_engine(url)
+            if self._engine.dialect.name == "sqlite":
+                sa.event.listen(self._engine, "connect", _wait_for_the_lock_and_the_disk)
+            _metadata.create_all(self._engine)
+        except (SQLAlchemyError, ImportError) as error:
+            raise self._unreachable(error) from None
+
+    def reserve(self, charges: Sequence[Charge]) -> list[Reservation]:
+        """Set aside the cost of all `charges`, or of none of them. A budget is to be checked here, before writing."""
+        rows = [
+            {
+                "reservation": uuid4().hex,
+                "source": charge.source,
+                "recommender": charge.recommender,
+                "unit": charge.guarantee.unit,
+                "relation": charge.guarantee.relation,
+                "verdict": charge.guarantee.verdict,
+                "claimed_epsilon": charge.guarantee.epsilon,
+                "proven_epsilon": charge.guarantee.proven_epsilon,
+                "delta": charge.guarantee.delta,
+                "event": charge.event,
+            }
+            for charge in charges
+        ]
+        self._append([{**row, "state": "reserve", "note": ""} for row in rows])
+        return [Reservation(self, row) for row in rows]
+
+    def entries(self, source: str | None = None) -> list[Entry]:
+        """The latest state of every reservation, oldest first; all sources when none is named."""
+        newest = sa.select(sa.func.max(_entries.c.id)).group_by(_entries.c.reservation)
+        query = sa.select(_entries).where(_entries.c.id.in_(newest)).order_by(_entries.c.id)
+        if source is not None:
+            query = query.where(_entries.c.source == source)
+        try:
+            with self._engine.connect() as connection:
+                rows = connection.execute(query).mappings().all()
+        except SQLAlchemyError as error:
+            raise self._unreachable(error) from None
+        return [Entry(**{name: value for name, value in row.items() if name != "id"}) for row in rows]
+
+    def spent(self, source: str, *, unit: str, relation: str) -> float:
+        """Sum of the claimed epsilons committed so far on `source` for this unit and relation."""
+        return sum(
+            entry.claimed_epsilon
+            for entry in self.entries(source)
+            if entry.state in SPENT and (entry.unit, entry.relation) == (unit, relation)
+        )
+
+    def _append(self, rows: list[dict[str, object]]) -> None:
+        if not rows:
+            return
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(_entries.insert(), [{**row, "at": now} for row in rows])
+        except SQLAlchemyError as error:
+            raise self._unreachable(error) from None
+
+    def _move(self, row: dict[str, object], before: State, after: State, note: str) -> None:
+        if after not in MAY_FOLLOW[before]:
+            raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
+        self._append([{**row, "state": after, "note": note}])
+
+    def _unreachable(self, error: Exception) -> EnvironmentFault:
+        reason = str(getattr(error, "orig", None) or type(error).__name__)
+        return EnvironmentFault(
+            f"the ledger cannot be used ({reason}). Nothing was recorded and nothing is released without it. "
+            "Check JALI_LEDGER_URL, or the folder .jali."
+        )
+
+
+class Reservation:
+    """The right to one fit. What was not reserved cannot be fitted."""
+
+    def __init__(self, ledger: Ledger, row: dict[str, object]) -> None:
+        self._ledger, self._row = ledger, row
+        self.state: State = "reserve"
+
+    @property
+    def id(self) -> str:
+        return str(self._row["reservation"])
+
+    @property
+    def recommender(self) -> str:
+        return str(self._row["recommender"])
+
+    def commit(self) -> None:
+        """Spend it. From here on it stays spent."""
+        self._become("commit")
+
+    def published(self, version: str) -> None:
+        self._become("publish", version)
+
+    def close(self) -> None:
+        """Give back what was not spent; mark as failed what was spent and not published."""
+        if self.state == "reserve":
+            self._become("cancel")
+        elif self.state == "commit":
+            self._become("fail", "spent; nothing was published")
+
+    def _become(self, after: State, note: str = "") -> None:
+        self._ledger._move(self._row, self.state, after, note)
+        self.state = after
+
+
+def _wait_for_the_lock_and_the_disk(connection: object, _: object) -> None:
+    """Another process may be writing: wait for it. A commit returns once it is on the disk."""
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute("PRAGMA busy_timeout = 30000")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.close()

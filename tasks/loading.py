@@ -1,0 +1,63 @@
+"""From a named source to a table, a scale and a catalogue: everything that validation needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from models.errors import SpecError
+from models.ratings import Catalogue, RatingScale
+from tasks.guard import guarded
+from tasks.item_files import read_items
+from tasks.rating_files import RatingsFile, fixes_catalogue, read_ratings
+from tasks.sample import read_sample
+from tasks.table import RatingTable
+
+
+@dataclass(frozen=True, repr=False)
+class Loaded:
+    """What was read, not yet validated."""
+
+    table: RatingTable
+    scale: RatingScale
+    catalogue: Catalogue
+
+    def __repr__(self) -> str:
+        return "<loaded, not validated>"
+
+
+def catalogue_is_public(file: RatingsFile | None, items: str | None) -> bool:
+    """Whether the catalogue will come from something published, answered without opening a file."""
+    return items is not None or file is None or fixes_catalogue(file)
+
+
+@guarded("Reading the ratings")
+def load(file: RatingsFile | None, items: str | None, declared_scale: RatingScale | None) -> Loaded:
+    """Read the ratings (None: the sample) and the items.
+
+    Raises:
+      SpecError: a file is not what it should be, or the scale is neither known nor declared.
+      EnvironmentFault: a file cannot be read.
+    """
+    catalogue = read_items(Path(items).expanduser()) if items else None
+    if file is None:
+        scale, table, published = read_sample()
+        return Loaded(table, declared_scale or scale, catalogue or published)
+    format_, table = read_ratings(file)
+    known = declared_scale or format_.scale
+    if known is None:
+        raise SpecError(
+            f"the scale of {file.path} is not known, and Jali does not measure it: a measured bound is itself a leak. "
+            "Declare it, for example with --scale 1:5:1."
+        )
+    if catalogue is None:
+        listed = format_.catalogue
+        catalogue = Catalogue.of_items(list(listed or table.item_labels), public=listed is not None)
+    return Loaded(table, known, catalogue)
+
+
+# The ratings stay in memory: no cache key is computed from them and nothing is stored.
+load_task = task(load, name="load", cache_policy=NO_CACHE, persist_result=False)

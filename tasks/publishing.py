@@ -1,0 +1,199 @@
+"""What leaves: a release becomes a run in SOURCE.releases and a version of SOURCE.RECOMMENDER.
+
+Neither ever holds a figure computed from exact ratings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+import models.release
+from models.release import Release
+from tasks.figures import release_figure, save_figures
+from tasks.guard import guarded
+from tasks.ledger import Reservation
+from tasks.state import current_state
+from tasks.tracking import Candidate, experiment_id, open_tracking
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.models import ModelSignature
+
+RELEASE_CODE = Path(models.release.__file__)
+MODEL_SCRIPT = Path(__file__).parents[1] / "mlflow" / "serve_release.py"
+
+RELEASES_NOTE = (
+    "What left the house from **{source}**: one run per release, with its settings and what it cost in privacy. "
+    "No run here holds a figure computed from exact ratings."
+)
+MODEL_NOTE = (
+    "Item matrices learned from **{source}** by `{recommender}`, each released under the guarantee on its version. "
+    "A version answers from a user's own ratings; it knows no user."
+)
+
+
+@guarded("Publication")
+def publish(source: str, candidate: Candidate, release: Release, reservation: Reservation) -> str:
+    """Log and register the release; returns the version. What fails half-way is taken back."""
+    state = current_state()
+    client = open_tracking(state)
+    experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
+    tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
+    run_id = client.create_run(experiment, run_name=candidate.label, tags=tags).info.run_id
+    try:
+        _log_settings(client, run_id, candidate, release)
+        number = _register(source, candidate, release, run_id, client, reservation)
+    except BaseException:  # an interrupt too: nothing half-published may stay
+        client.delete_run(run_id)
+        raise
+    client.set_terminated(run_id, "FINISHED")
+    reservation.published(f"{source}.{candidate.name} v{number}")
+    return number
+
+
+def _log_settings(client: MlflowClient, run_id: str, candidate: Candidate, release: Release) -> None:
+    from mlflow.entities import Metric, Param
+
+    epsilon = candidate.guarantee.epsilon or 0.0
+    params = {**candidate.params, "privacy.epsilon_spent": f"{epsilon:g}"}
+    client.log_batch(
+        run_id,
+        [Metric("privacy.epsilon_spent", epsilon, 0, 0)],
+        [Param(name, value[:6000]) for name, value in params.items()],
+    )
+    with TemporaryDirectory(prefix="jali-") as folder:
+        for path in save_figures({"item_offsets": release_figure(release)}, Path(folder)):
+            client.log_artifact(run_id, str(path), "figures")
+
+
+def _register(
+    source: str, candidate: Candidate, release: Release, run_id: str, client: MlflowClient, reservation: Reservation
+) -> str:
+    """Log the model, then make it a version that carries its guarantee from the first moment."""
+    import mlflow
+
+    name = f"{source}.{candidate.name}"
+    with TemporaryDirectory(prefix="jali-") as folder, _without_advice(), _release_code_importable():
+        release.save(Path(folder))
+        with mlflow.start_run(run_id=run_id):
+            model = mlflow.pyfunc.log_model(
+                name="release",
+                python_model=str(MODEL_SCRIPT),
+                artifacts={"release": folder},
+                code_paths=[str(RELEASE_CODE)],
+                signature=_signature(),
+                pip_requirements=[f"{package}=={version(package)}" for package in _NEEDED_TO_SERVE],
+            )
+    _ensure_registered_model(client, name, source, candidate)
+    return str(
+        client.create_model_version(
+            name,
+            model.model_uri,
+            run_id,
+            tags=_version_tags(candidate, reservation),
+            description=_description(source, candidate),
+        ).version
+    )
+
+
+_NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")
+
+
+def _ensure_registered_model(client: MlflowClient, name: str, source: str, candidate: Candidate) -> None:
+    from mlflow.exceptions import MlflowException
+
+    note = MODEL_NOTE.format(source=source, recommender=candidate.name)
+    try:
+        client.create_registered_model(name, tags={"source": source}, description=note)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, str]:
+    promise = candidate.guarantee
+    return {
+        "privacy.epsilon": candidate.specification.summary(),
+        "privacy.delta": f"{promise.delta:g}",
+        "privacy.unit": str(promise.unit),
+        "privacy.relation": str(promise.relation),
+        "privacy.verdict": promise.verdict,
+        "privacy.guarantee": promise.sentence,
+        "privacy.conditions": "; ".join(promise.conditions),
+        "ledger.reservation": reservation.id,
+    }
+
+
+def _description(source: str, candidate: Candidate) -> str:
+    promise = candidate.guarantee
+    conditions = "\n".join(f"- {condition}" for condition in promise.conditions)
+    levels = f"\n\nEpsilon levels: {promise.epsilon_levels}." if promise.epsilon_levels else ""
+    return (
+        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}{levels}\n\n"
+        f"Protects {promise.protects}, against {promise.observers}. Conditions:\n{conditions}\n\n"
+        f"Proof: {promise.reference}. No accuracy is stated: none was paid for."
+    )
+
+
+def _signature() -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Array, ColSpec, DataType, Object, Property, Schema
+
+    own = Array(Object([Property("item", DataType.string), Property("rating", DataType.double)]))
+    return ModelSignature(
+        inputs=Schema(
+            [
+                ColSpec(own, "ratings"),
+                ColSpec(DataType.long, "n", required=False),
+                ColSpec(Array(DataType.string), "items", required=False),
+            ]
+        ),
+        outputs=Schema(
+            [
+                ColSpec(Array(DataType.string), "items"),
+                ColSpec(Array(DataType.string), "titles"),
+                ColSpec(Array(DataType.double), "ratings"),
+                ColSpec(DataType.long, "ignored"),
+            ]
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _release_code_importable() -> Iterator[None]:
+    """The model script imports `release`, as it will where it is served; MLflow runs it here once."""
+    sys.path.insert(0, str(RELEASE_CODE.parent))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(RELEASE_CODE.parent))
+        sys.modules.pop(RELEASE_CODE.stem, None)
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """MLflow recommends an input example and says what it registered; the run's table says what matters."""
+    logger = logging.getLogger("mlflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+# A second attempt would make a second version of one release: no retries.
+publish_task = task(publish, name="publish", retries=0, cache_policy=NO_CACHE, persist_result=False)

@@ -1,0 +1,94 @@
+"""Where Jali keeps things, and the settings of its libraries.
+
+Everything lives under `.jali/` in the working folder, readable by its owner alone, unless
+MLFLOW_TRACKING_URI, JALI_LEDGER_URL or PREFECT_API_URL point elsewhere. Import this module and call
+`prepare` before anything that imports Prefect, MLflow or Great Expectations: they read their
+settings when they are imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.errors import EnvironmentFault
+
+
+@dataclass(frozen=True)
+class State:
+    """The folder of a working folder's state; all paths are absolute."""
+
+    folder: Path
+
+    @property
+    def artifacts(self) -> Path:
+        return self.folder / "artifacts"
+
+    @property
+    def prefect_home(self) -> Path:
+        return self.folder / "prefect"
+
+    @property
+    def local_tracking_uri(self) -> str:
+        return f"sqlite:///{self.folder / 'mlflow.db'}"
+
+    @property
+    def tracking_uri(self) -> str:
+        return os.environ.get("MLFLOW_TRACKING_URI", self.local_tracking_uri)
+
+    @property
+    def tracks_locally(self) -> bool:
+        return self.tracking_uri == self.local_tracking_uri
+
+    @property
+    def ledger_url(self) -> str:
+        return os.environ.get("JALI_LEDGER_URL", f"sqlite:///{self.folder / 'ledger.db'}")
+
+
+def current_state() -> State:
+    return State(Path.cwd() / ".jali")
+
+
+def prepare() -> State:
+    """Make the state folder, private to its owner, and set what the libraries should not do.
+
+    Raises:
+      EnvironmentFault: the folder cannot be made or written to.
+    """
+    os.umask(0o077)  # files 0600 and folders 0700 from here on, whoever makes them
+    state = current_state()
+    try:
+        for folder in (state.folder, state.artifacts, state.prefect_home):
+            folder.mkdir(exist_ok=True)
+        state.folder.chmod(0o700)
+        probe = state.folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"Jali keeps its state in {state.folder} and cannot write there ({error.strerror}). "
+            "Run it in a folder of your own."
+        ) from None
+    debugging = bool(os.environ.get("JALI_DEBUG"))
+    defaults = {
+        "PREFECT_HOME": str(state.prefect_home),
+        "PREFECT_LOGGING_LEVEL": "INFO" if debugging else "CRITICAL",
+        "PREFECT_LOGGING_TO_API_ENABLED": "false",  # a log line could quote what an exception quotes
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "60",
+        "PREFECT_CLI_COLORS": "false",
+        "DO_NOT_TRACK": "true",
+        "GX_ANALYTICS_ENABLED": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+        "MLFLOW_LOGGING_LEVEL": "INFO" if debugging else "ERROR",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "GIT_PYTHON_REFRESH": "quiet",
+        "OPENBLAS_NUM_THREADS": "1",  # folds run in parallel already
+        "MPLBACKEND": "agg",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    return state

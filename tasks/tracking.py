@@ -1,0 +1,180 @@
+"""The internal side of MLflow: experiment SOURCE holds one run per evaluated recommender, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from models.errors import EnvironmentFault
+from models.privacy.guarantee import Guarantee
+from models.privacy.specification import PrivacySpecification
+from models.recommender import Recommender
+from tasks.figures import error_cdf_figure, rmse_figure, save_figures
+from tasks.guard import guarded
+from tasks.state import State, current_state
+from tasks.training import Evaluation
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+INTERNAL_NOTE = (
+    "Cross-validation of recommenders on **{source}**. Internal: these figures were computed from exact ratings and "
+    "were not paid for. Select runs and press *Compare*; the headline is `cv_rmse` (client evaluation, lower is "
+    "better), `privacy.epsilon` is what one release costs, `privacy.verdict` what the promise is worth. "
+    "What left the house is in the experiment `{source}.releases` and in the model registry."
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recommender with what it promises: public, known before a rating is read."""
+
+    recommender: Recommender
+    specification: PrivacySpecification
+    guarantee: Guarantee
+
+    @property
+    def name(self) -> str:
+        return self.recommender.name
+
+    @property
+    def label(self) -> str:
+        """The run's name: recommender, and what a release costs."""
+        if self.guarantee.epsilon is None:
+            return f"{self.name} (no privacy)"
+        unit = "" if self.guarantee.unit == "rating" else f" {self.guarantee.unit}"
+        return f"{self.name}{unit} ε={self.specification.summary()}"
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Every setting and every privacy parameter, as text."""
+        settings = self.recommender.model_dump(mode="json")
+        promise = self.guarantee
+        privacy = {
+            "epsilon": "inf" if promise.epsilon is None else self.specification.summary(),
+            "unit": promise.unit or "none",
+            "relation": promise.relation or "none",
+            "verdict": promise.verdict,
+        }
+        if promise.epsilon is not None:
+            privacy["delta"] = f"{promise.delta:g}"
+            privacy["fraction"] = f"{self.specification.fraction:g}"
+            if self.specification.policy is not None:
+                policy = self.specification.policy.model_dump(mode="json")
+                privacy |= {f"policy.{name}": str(value) for name, value in policy.items()}
+        return {
+            "recommender": self.name,
+            **{name: str(value) for name, value in settings.items()},
+            **{f"privacy.{name}": value for name, value in privacy.items()},
+        }
+
+
+@guarded("Opening MLflow")
+def open_tracking(state: State) -> MlflowClient:
+    """A client of the tracking server, after one call has shown that it answers.
+
+    Raises:
+      EnvironmentFault: it does not.
+    """
+    import mlflow  # seconds to import
+    from mlflow.exceptions import MlflowException
+
+    mlflow.set_tracking_uri(state.tracking_uri)
+    client = mlflow.MlflowClient()
+    try:
+        client.search_experiments(max_results=1)
+    except (MlflowException, OSError) as error:
+        reason = type(error).__name__
+    else:
+        return client
+    raise EnvironmentFault(
+        f"MLflow does not answer at {state.tracking_uri} ({reason}). Start it, or unset MLFLOW_TRACKING_URI to keep "
+        "runs under .jali."
+    )
+
+
+def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> str:
+    """The experiment called `name`, made when missing; local artifacts go under .jali."""
+    found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage == "active":
+        return str(found.experiment_id)
+    if found is not None:
+        client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+    location = (state.artifacts / name).as_uri() if state.tracks_locally else None
+    return str(client.create_experiment(name, location, tags={"mlflow.note.content": note}))
+
+
+@guarded("Logging to MLflow")
+def log_evaluations(
+    source: str, candidates: list[Candidate], evaluations: Mapping[str, Evaluation], n_folds: int, scale_width: float
+) -> dict[str, str]:
+    """One run per recommender in the internal experiment; returns run ids by recommender."""
+    state = current_state()
+    client = open_tracking(state)
+    experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state)
+    labels = {candidate.name: candidate.label for candidate in candidates}
+    by_label = {labels[name]: evaluation for name, evaluation in evaluations.items()}
+    runs = {}
+    with TemporaryDirectory(prefix="jali-") as folder:
+        figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
+        paths = save_figures(figures, Path(folder))
+        for candidate in candidates:
+            run = client.create_run(experiment, run_name=candidate.label, tags={"source": source, **_about(candidate)})
+            runs[candidate.name] = run.info.run_id
+            _log_numbers(client, run.info.run_id, candidate, evaluations[candidate.name], n_folds)
+            for path in paths:
+                client.log_artifact(run.info.run_id, str(path), "figures")
+            client.set_terminated(run.info.run_id, "FINISHED")
+    return runs
+
+
+@guarded("Logging to MLflow")
+def log_spending(run_id: str, epsilon_spent: float, release: str | None) -> None:
+    """Say on an internal run what its release cost and which version it became."""
+    client = open_tracking(current_state())
+    client.log_param(run_id, "privacy.epsilon_spent", f"{epsilon_spent:g}")
+    client.log_metric(run_id, "privacy.epsilon_spent", epsilon_spent)
+    client.set_tag(run_id, "release", release or "none")
+
+
+def _about(candidate: Candidate) -> dict[str, str]:
+    return {
+        "recommender": candidate.name,
+        "verdict": candidate.guarantee.verdict,
+        "guarantee": candidate.guarantee.sentence,
+    }
+
+
+def _log_numbers(
+    client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, n_folds: int
+) -> None:
+    from mlflow.entities import Metric, Param
+
+    summaries = evaluation.summaries
+    numbers: dict[str, float] = {"fit_seconds": evaluation.fit_seconds, "cv_seconds": evaluation.seconds}
+    for kind, prefix in (("client", "cv"), ("visitor", "visitor"), ("paper", "paper")):
+        numbers |= {f"{prefix}_{name}": value for name, value in (summaries[kind] or {}).items()}
+    if candidate.guarantee.epsilon is not None:
+        numbers["privacy.epsilon"] = candidate.guarantee.epsilon
+    metrics = [Metric(name, value, 0, 0) for name, value in numbers.items()]
+    metrics += [
+        Metric(f"fold_{name}", value, 0, fold.fold)
+        for fold in evaluation.folds
+        if fold.client is not None
+        for name, value in fold.client.headline().items()
+        if value == value
+    ]
+    params = {**candidate.params, "folds": str(n_folds)}
+    client.log_batch(run_id, metrics, [Param(name, value[:6000]) for name, value in params.items()])
+
+
+open_tracking_task = task(open_tracking, name="open MLflow", cache_policy=NO_CACHE, persist_result=False)
+log_evaluations_task = task(log_evaluations, name="log evaluations", cache_policy=NO_CACHE, persist_result=False)
+log_spending_task = task(log_spending, name="log spending", cache_policy=NO_CACHE, persist_result=False)

@@ -1,0 +1,132 @@
+"""Fitting, with a clock beside it: one fold of a cross-validation, or the one fit that is released."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from models.evaluation import (
+    Folds,
+    client_scores,
+    deal_ratings,
+    deal_users,
+    paper_scores,
+    summarise,
+    visitor_scores,
+)
+from models.metrics import Scores
+from models.privacy.noise import ExactNoise, SeededNoise
+from models.privacy.specification import PrivacySpecification
+from models.ratings import Ratings
+from models.recommender import Recommender
+from models.release import Release
+from tasks.guard import guarded
+from tasks.ledger import Reservation
+
+
+@dataclass(frozen=True, repr=False)
+class Deal:
+    """Which fold every rating and every user belongs to; private, like who rated what."""
+
+    ratings: Folds
+    users: Folds
+    n_folds: int
+
+    def __repr__(self) -> str:
+        return f"<deal into {self.n_folds} folds>"
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """One fold of one recommender, and how long the fit and the whole fold took."""
+
+    fold: int
+    client: Scores | None
+    visitor: Scores | None
+    paper: Scores | None
+    fit_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All folds of one recommender. Its figures are unpaid: they stay inside."""
+
+    folds: tuple[FoldScores, ...]
+
+    @property
+    def summaries(self) -> dict[str, dict[str, float] | None]:
+        return {
+            kind: summarise([getattr(fold, kind) for fold in self.folds]) for kind in ("client", "visitor", "paper")
+        }
+
+    @property
+    def fit_seconds(self) -> float:
+        return float(np.median([fold.fit_seconds for fold in self.folds]))
+
+    @property
+    def seconds(self) -> float:
+        return sum(fold.seconds for fold in self.folds)
+
+
+@guarded("Dealing the ratings into folds")
+def deal(ratings: Ratings, n_folds: int) -> Deal:
+    return Deal(deal_ratings(ratings, n_folds), deal_users(ratings, n_folds), n_folds)
+
+
+@guarded("Cross-validation")
+def evaluate_fold(
+    recommender: Recommender, ratings: Ratings, specification: PrivacySpecification, dealt: Deal, fold: int
+) -> FoldScores:
+    """Train without the fold's ratings, then without the fold's users, and judge both."""
+    began = perf_counter()
+    is_test = dealt.ratings == fold
+    train, test = ratings.where(~is_test), ratings.where(is_test)
+    fit_began = perf_counter()
+    fitted = recommender.fit(train, specification, SeededNoise())
+    fit_seconds = perf_counter() - fit_began
+
+    is_visitor = dealt.users[ratings.users] == fold
+    without_visitors = recommender.fit(ratings.where(~is_visitor), specification, SeededNoise())
+    return FoldScores(
+        fold,
+        client=client_scores(fitted, train, test),
+        visitor=visitor_scores(without_visitors, ratings.where(is_visitor), is_test[is_visitor]),
+        paper=paper_scores(fitted, test),
+        fit_seconds=fit_seconds,
+        seconds=perf_counter() - began,
+    )
+
+
+@guarded("The fit for release")
+def fit_private(
+    recommender: Recommender, ratings: Ratings, specification: PrivacySpecification, reservation: Reservation
+) -> Release:
+    """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted."""
+    reservation.commit()
+    return recommender.fit(ratings, specification, ExactNoise(), n_threads=os.cpu_count() or 1).release
+
+
+# All take ratings: no cache key is computed from them and nothing is stored. A second attempt at the
+# fit for release would be a second look at the ratings, unpaid: no retries.
+deal_task = task(deal, name="deal", cache_policy=NO_CACHE, persist_result=False)
+evaluate_fold_task = task(
+    evaluate_fold,
+    name="evaluate fold",
+    task_run_name="{recommender.name} fold {fold}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+fit_private_task = task(
+    fit_private,
+    name="fit for release",
+    task_run_name="fit {recommender.name} for release",
+    retries=0,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)

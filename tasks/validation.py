@@ -1,0 +1,147 @@
+"""Are these ratings what they should be? Great Expectations answers; only its verdicts leave this module."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from pydantic import BaseModel, NonNegativeInt, PositiveInt
+
+from expectations.suites import load_suite
+from models.errors import ValidationFailed
+from models.ratings import Ratings
+from tasks.guard import guarded
+from tasks.loading import Loaded
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+
+LINES_SHOWN = 10
+
+
+class Minimums(BaseModel, frozen=True, extra="forbid"):
+    """The least that a run accepts; parameters of the suites."""
+
+    min_ratings: PositiveInt = 2
+    min_users: PositiveInt = 2
+    min_items: PositiveInt = 2
+    min_ratings_per_user: NonNegativeInt = 1
+
+
+@guarded("Validation")
+def validate(loaded: Loaded, minimums: Minimums) -> Ratings:
+    """The table as Ratings, if it meets every expectation.
+
+    Raises:
+      ValidationFailed: one sentence per failed rule; none quotes a value, a user or a count.
+    """
+    parameters = _parameters(loaded, minimums)
+    failed = [
+        _sentence(result.expectation_config, parameters)
+        for result in _results(loaded, parameters, "BOOLEAN_ONLY")
+        if not result.success
+    ]
+    if failed:
+        raise ValidationFailed([*failed, "See which lines with `jali validate` and the same arguments."])
+    return _accepted(loaded)
+
+
+def explain(loaded: Loaded, minimums: Minimums) -> list[str]:
+    """The failed rules with the numbers of the data rows that break them: for the owner's eyes, not for any store."""
+    parameters = _parameters(loaded, minimums)
+    lines = []
+    for result in _results(loaded, parameters, {"result_format": "COMPLETE", "include_unexpected_rows": False}):
+        if result.success:
+            continue
+        rows = sorted(result.result.get("unexpected_index_list") or [])
+        shown = ", ".join(str(row + 1) for row in rows[:LINES_SHOWN])
+        more = f" and {len(rows) - LINES_SHOWN} more" if len(rows) > LINES_SHOWN else ""
+        sentence = _sentence(result.expectation_config, parameters)
+        lines.append(f"{sentence} Data rows: {shown}{more}." if shown else sentence)
+    return lines
+
+
+def _parameters(loaded: Loaded, minimums: Minimums) -> dict[str, Any]:
+    scale = loaded.scale
+    return {
+        "scale": str(scale),
+        "low": scale.low,
+        "high": scale.high,
+        "levels": scale.levels.tolist(),
+        "last_item": len(loaded.catalogue) - 1,
+        **minimums.model_dump(),
+    }
+
+
+def _results(loaded: Loaded, parameters: dict[str, Any], result_format: Any) -> list[Any]:
+    import great_expectations as gx  # seconds to import
+
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
+    source = context.data_sources.add_pandas("ratings")
+    frame = _frame(loaded)
+    per_user = pd.DataFrame({"n_ratings": frame["user"].value_counts()})
+    results: list[Any] = []
+    for suite_name, data in (("ratings", frame), ("users", per_user)):
+        asset = source.add_dataframe_asset(suite_name)
+        definition = gx.ValidationDefinition(
+            name=suite_name,
+            data=asset.add_batch_definition_whole_dataframe("whole"),
+            suite=context.suites.add(load_suite(suite_name)),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its own making; a verdict is all that is wanted here
+            outcome: ExpectationSuiteValidationResult = context.validation_definitions.add(definition).run(
+                batch_parameters={"dataframe": data}, expectation_parameters=parameters, result_format=result_format
+            )
+        results += outcome.results
+    return _without_consequences(results)
+
+
+def _without_consequences(results: list[Any]) -> list[Any]:
+    """Text among the ratings breaks the rules about numbers too: say the cause alone."""
+    types_fail = any(not r.success and r.expectation_config.meta["rule"] == "rating-type" for r in results)
+    dependent = ("rating-range", "rating-step")
+    return [r for r in results if not (types_fail and r.expectation_config.meta["rule"] in dependent)]
+
+
+def _sentence(config: Any, parameters: dict[str, Any]) -> str:
+    return f"[{config.meta['rule']}] {config.notes.format(**parameters)}"
+
+
+def _frame(loaded: Loaded) -> pd.DataFrame:
+    """The table as the suites see it: user and item as codes, null where missing, item -1 where unknown."""
+    table = loaded.table
+    item = _catalogue_rows(loaded)[table.items].astype(np.float64)
+    item[table.items < 0] = np.nan
+    user = table.users.astype(np.float64)
+    user[table.users < 0] = np.nan
+    return pd.DataFrame({"user": user, "item": item, "rating": table.ratings})
+
+
+def _catalogue_rows(loaded: Loaded) -> np.ndarray:
+    """For each item label of the table its row in the catalogue, or -1; one more entry for code -1."""
+    row_of = loaded.catalogue.row_of
+    return np.array([*(row_of.get(label, -1) for label in loaded.table.item_labels), -1], np.int32)
+
+
+def _accepted(loaded: Loaded) -> Ratings:
+    table = loaded.table
+    return Ratings(
+        users=table.users,
+        items=_catalogue_rows(loaded)[table.items],
+        values=table.ratings.astype(np.float32),
+        user_labels=table.user_labels,
+        catalogue=loaded.catalogue,
+        scale=loaded.scale,
+    )
+
+
+# Ratings go in and come out: no cache key is computed from them and nothing is stored.
+validate_task = task(validate, name="validate", cache_policy=NO_CACHE, persist_result=False)
