@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.job import Job
+    from flows.run import Result
 
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
@@ -29,16 +30,26 @@ app = typer.Typer(
 ledger_app = typer.Typer(help="What was spent on which data.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(ledger_app, name="ledger")
 
-ConfigFile = Annotated[str | None, typer.Argument(metavar="[CONFIG.yaml]", help="Settings; docs/jali.example.yaml has all.")]
-RatingsPath = Annotated[str | None, typer.Option("--ratings", metavar="PATH", help="Ratings file; the sample if left out.")]
-ItemsPath = Annotated[str | None, typer.Option("--items", metavar="PATH", help="Public catalogue with titles and genres.")]
+ConfigFile = Annotated[
+    str | None, typer.Argument(metavar="[CONFIG.yaml]", help="Settings; docs/jali.example.yaml has all.")
+]
+RatingsPath = Annotated[
+    str | None, typer.Option("--ratings", metavar="PATH", help="Ratings file; the sample if left out.")
+]
+ItemsPath = Annotated[
+    str | None, typer.Option("--items", metavar="PATH", help="Public catalogue with titles and genres.")
+]
 ScaleText = Annotated[str | None, typer.Option("--scale", metavar="LOW:HIGH:STEP", help="Rating scale, such as 1:5:1.")]
-FormatText = Annotated[str | None, typer.Option("--format", metavar="NAME", help="auto, ml-100k, ml-dat, ml-csv or csv.")]
+FormatText = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help="auto, ml-100k, ml-dat, ml-csv or csv.")
+]
 ColumnsText = Annotated[
     str | None, typer.Option("--columns", metavar="user=A,item=B,rating=C", help="Column names of a CSV file.")
 ]
 DelimiterText = Annotated[str | None, typer.Option("--delimiter", metavar="CHAR", help="Delimiter of a CSV file.")]
-SourceName = Annotated[str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")]
+SourceName = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
+]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
 
 
@@ -73,22 +84,26 @@ def run_command(
 ) -> None:
     """Validate, cross-validate, pay, fit with exact noise and publish V."""
     with exit_codes():
-        job = _job(
-            config,
-            ratings=_ratings_options(ratings, format_name, columns, delimiter),
-            privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
-            settings=_settings(set_ or []),
-            other={
-                "items": items,
-                "scale": scale,
-                "recommenders": recommenders,
-                "folds": folds,
-                "source": source,
-                "publish": False if no_publish else None,
-                "report": report,
-            },
-        )
-        _run(job)
+        console = _console(stderr=True)
+        began = perf_counter()
+        with _progress(console, "Starting Prefect"):
+            job = _job(
+                config,
+                ratings=_ratings_options(ratings, format_name, columns, delimiter),
+                privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
+                settings=_settings(set_ or []),
+                other={
+                    "items": items,
+                    "scale": scale,
+                    "recommenders": recommenders,
+                    "folds": folds,
+                    "source": source,
+                    "publish": False if no_publish else None,
+                    "report": report,
+                },
+            )
+            results = _run(job)
+        _show(job, results, perf_counter() - began)
 
 
 @app.command("validate")
@@ -133,9 +148,9 @@ def recommenders_command() -> None:
             console.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
             console.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
             console.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
-            table = Table(box=None, padding=(0, 1), show_header=False)
+            table = Table(box=None, padding=(0, 2), show_header=False)
             for setting, field in kind.model_fields.items():
-                table.add_row(f"  --set {name}.{setting}={field.default}", field.description or "")
+                table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
             console.print(table)
             console.print()
 
@@ -165,7 +180,7 @@ def ledger_show(source: SourceName = None) -> None:
                 f"{entry.unit}, {entry.relation.replace('_', ' ')}",
                 f"{entry.claimed_epsilon:g}",
                 "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
-                {"publish": entry.note.split()[-1], "fail": "spent, failed", "commit": "spent"}.get(entry.state, entry.state),
+                entry.outcome,
             )
         console.print(table)
         promises = sorted({(e.source, e.unit, e.relation) for e in entries if e.state in SPENT})
@@ -205,7 +220,9 @@ def exit_codes() -> Iterator[None]:
         typer.echo(f"jali: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        typer.echo("jali: interrupted. What was not published yet is not published; run again whenever you like.", err=True)
+        typer.echo(
+            "jali: interrupted. What was not published yet is not published; run again whenever you like.", err=True
+        )
         raise typer.Exit(130) from None
     except (typer.Exit, typer.Abort, SystemExit):
         raise
@@ -221,7 +238,11 @@ def exit_codes() -> Iterator[None]:
 
 
 def _job(
-    config: str | None, ratings: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any], other: dict[str, Any]
+    config: str | None,
+    ratings: dict[str, Any],
+    privacy: dict[str, Any],
+    settings: dict[str, Any],
+    other: dict[str, Any],
 ) -> Job:
     """The configuration file's settings, overlaid with those of the command line."""
     _prepare()
@@ -240,7 +261,7 @@ def _job(
         before = {
             name: value
             for name, value in (told.get("privacy") or {}).items()
-            if not (other_way.get(name) in chosen)  # the command line's promise replaces the file's
+            if other_way.get(name) not in chosen  # the command line's promise replaces the file's
         }
         told["privacy"] = {**before, **chosen}
     for name, its_settings in settings.items():
@@ -252,7 +273,12 @@ def _job(
 def _ratings_options(
     path: str | None, format_name: str | None, columns: str | None, delimiter: str | None
 ) -> dict[str, Any]:
-    given = {"path": path, "format": format_name, "delimiter": delimiter, "columns": columns and _pairs(columns, "--columns")}
+    given = {
+        "path": path,
+        "format": format_name,
+        "delimiter": delimiter,
+        "columns": columns and _pairs(columns, "--columns"),
+    }
     if given["delimiter"] in ("\\t", "tab"):
         given["delimiter"] = "\t"
     return {name: value for name, value in given.items() if value is not None}
@@ -262,7 +288,7 @@ def _pairs(text: str, option: str) -> dict[str, str]:
     pairs = [part.split("=", 1) for part in text.split(",")]
     if not all(len(pair) == 2 and all(pair) for pair in pairs):
         raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {text!r}.")
-    return {name: value for name, value in pairs}
+    return {pair[0]: pair[1] for pair in pairs}
 
 
 def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
@@ -281,24 +307,20 @@ def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _run(job: Job) -> None:
-    from flows.display import displayed
-    from tasks.progress import stage
+def _run(job: Job) -> list[Result]:
+    from flows.report import require_writable
+    from flows.run import run
+    from tasks.servers import require_prefect
 
-    console = _console(stderr=True)
-    began = perf_counter()
-    with displayed(console):
-        stage("Starting Prefect")
-        from flows.report import report, result_table, write_report
-        from flows.run import run
-        from tasks.servers import require_prefect
+    if job.report:
+        require_writable(job.report)  # found out now, not after the work
+    require_prefect()
+    return run(job)
 
-        if job.report:
-            write_report(job.report, {"seconds": None})  # found out now, not after the work
-        require_prefect()
-        results = run(job)
-        stage("Done")
-    seconds = perf_counter() - began
+
+def _show(job: Job, results: list[Result], seconds: float) -> None:
+    from flows.report import report, result_table, write_report
+
     out = _console()
     out.print()
     out.print(result_table(results))
@@ -307,11 +329,22 @@ def _run(job: Job) -> None:
     _say_what_next(out, job, sum(result.epsilon_spent for result in results), seconds)
 
 
+@contextmanager
+def _progress(console: Console, first: str) -> Iterator[None]:
+    from flows.display import displayed
+    from tasks.progress import stage
+
+    with displayed(console):
+        stage(first)
+        yield
+
+
 def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None:
     say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
-    say(f"This run spent ε={spent:g} of {job.source} in {seconds:.0f} s. Next:")
+    unit = job.privacy.unit
+    say(f"This run spent at most ε={spent:g} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from tasks.progress import Listener, listening
 
@@ -24,8 +32,11 @@ def displayed(console: Console) -> Iterator[None]:
             TextColumn("{task.fields[took]}"),
             TimeRemainingColumn(compact=True),
         )
-        with Progress(*columns, console=console) as progress, listening(_Live(progress)):
-            yield
+        with Progress(*columns, console=console) as progress:
+            live = _Live(progress)
+            with listening(live):
+                yield
+            live.finish()
     else:
         with listening(_Plain(console)):
             yield
@@ -37,10 +48,14 @@ class _Live(Listener):
         self._current: TaskID | None = None
         self._began = 0.0
 
-    def stage(self, text: str, steps: int = 1) -> None:
+    def finish(self) -> None:
+        """Tick off the stage under way: the next has begun, or all is done."""
         if self._current is not None:
             total = self._progress.tasks[self._current].total
             self._progress.update(self._current, completed=total, took=f"{perf_counter() - self._began:.1f} s")
+
+    def stage(self, text: str, steps: int = 1) -> None:
+        self.finish()
         self._began = perf_counter()
         self._current = self._progress.add_task(text, total=steps, took="")
 

@@ -14,6 +14,7 @@ from models.privacy.specification import Policy, PrivacySpecification, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
+from tasks.text_files import require_file
 from tasks.tracking import Candidate
 from tasks.validation import Minimums
 
@@ -88,7 +89,11 @@ def make_job(config: dict[str, Any]) -> Job:
     strangers = [name for name in job.settings if name not in job.recommenders]
     if strangers:
         raise SpecError(f"settings are given for {strangers[0]}, which is not among the recommenders of this run.")
-    candidates(job)  # a wrong setting or an impossible promise is found before anything starts
+    # A missing file, a wrong setting or an impossible promise is found before anything starts.
+    for path, what in ((job.ratings.path if job.ratings else None, "ratings"), (job.items, "items")):
+        if path:
+            require_file(Path(path).expanduser(), what)
+    candidates(job)
     return job
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,13 @@ from models.errors import EnvironmentFault
 
 def result_table(results: list[Result]) -> Table:
     """One line per recommender; fits 80 columns."""
-    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-    table.add_column("recommender", overflow="fold")
-    table.add_column("protects", overflow="fold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    table.add_column("recommender", no_wrap=True)
+    table.add_column("protects")
     table.add_column("ε", justify="right")
     table.add_column("verdict")
-    table.add_column("RMSE ± sd", no_wrap=True)
-    table.add_column("MAE", no_wrap=True)
-    table.add_column("within 1", justify="right")
-    table.add_column("fit", justify="right", no_wrap=True)
-    table.add_column("version", justify="right")
+    for heading in ("RMSE\n± sd", "MAE", "within\n1", "fit", "ver."):
+        table.add_column(heading, justify="right", no_wrap=True)
     styles = {"proven": "green", "conditional": "yellow", "broken": "red", "none": "dim"}
     for result in results:
         promise = result.candidate.guarantee
@@ -35,13 +33,17 @@ def result_table(results: list[Result]) -> Table:
             promise.protects.replace(", ", ",\n"),
             "-" if promise.epsilon is None else result.candidate.specification.summary(),
             f"[{styles[promise.verdict]}]{promise.verdict}[/]",
-            f"{client['rmse']:.4f}±{client['rmse_sd']:.4f}" if client else "-",
+            f"{client['rmse']:.4f}\n±{client['rmse_sd']:.4f}" if client else "-",
             f"{client['mae']:.3f}" if client else "-",
             f"{client['within_1']:.1%}" if client else "-",
-            f"{result.evaluation.fit_seconds:.2g} s",
+            _duration(result.evaluation.fit_seconds),
             f"v{result.version}" if result.version else "-",
         )
     return table
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def report(job: Job, results: list[Result], seconds: float) -> dict[str, Any]:
@@ -64,6 +66,17 @@ def report(job: Job, results: list[Result], seconds: float) -> dict[str, Any]:
         "jali": version("jali"),
         "recommenders": [_entry(result) for result in results],
     }
+
+
+def require_writable(path: str) -> None:
+    """Find out before the work whether the report can be written after it.
+
+    Raises:
+      EnvironmentFault: it cannot.
+    """
+    folder = Path(path).expanduser().absolute().parent
+    if not os.access(folder, os.W_OK):
+        raise EnvironmentFault(f"the report {path} cannot be written: {folder} is not a folder one may write to.")
 
 
 def write_report(path: str, content: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from tasks.loading import load_task
 from tasks.progress import stage, step
 from tasks.publishing import publish_task
 from tasks.state import current_state
-from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, open_tracking_task
+from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
 from tasks.validation import validate_task
 
@@ -46,7 +46,7 @@ def run(job: Job) -> list[Result]:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     stage("Opening MLflow and the ledger")
     chosen = candidates(job)
-    open_tracking_task(current_state())
+    require_tracking_task(current_state())
     with reserved(job, chosen) as reservations:
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale)
@@ -70,9 +70,7 @@ def run(job: Job) -> list[Result]:
 def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservation]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
-    charges = [
-        Charge(job.source, c.name, c.guarantee, str(c.recommender.cost(c.specification))) for c in to_publish
-    ]
+    charges = [Charge(job.source, c.name, c.guarantee, str(c.recommender.cost(c.specification))) for c in to_publish]
     reservations = Ledger(current_state().ledger_url).reserve(charges)
     try:
         yield {reservation.recommender: reservation for reservation in reservations}

@@ -33,7 +33,9 @@ def first_problem(error: ValidationError) -> str:
     """What pydantic complains about first, as one sentence; for settings only, whose values may be shown."""
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("function-"))
-    message = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(".").replace("Input should", "this should")
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting {where}."
     if isinstance(problem["input"], str | int | float):
         message += f"; found {problem['input']!r}"
     return f"{where}: {message}." if where else f"{message}."

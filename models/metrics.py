@@ -30,7 +30,12 @@ class Scores:
 
     def headline(self) -> dict[str, float]:
         names = ("within_half", "within_1", "within_1_5", "within_2")
-        return {"rmse": self.rmse, "mae": self.mae, **dict(zip(names, self.within, strict=True)), "ndcg_10": self.ndcg_10}
+        return {
+            "rmse": self.rmse,
+            "mae": self.mae,
+            **dict(zip(names, self.within, strict=True)),
+            "ndcg_10": self.ndcg_10,
+        }
 
 
 def score(users: Ints, values: Floats, predicted: Doubles, scale: RatingScale) -> Scores | None:
@@ -73,7 +78,8 @@ def _discounted(users: Ints, gain: Doubles, by: Doubles, n: int) -> Doubles:
     first = np.searchsorted(ordered_users, ordered_users, side="left")
     rank = np.arange(len(order)) - first
     worth = np.where(rank < n, gain[order] / np.log2(rank + 2), 0.0)
-    return np.bincount(ordered_users, worth)
+    total: Doubles = np.bincount(ordered_users, worth).astype(np.float64)
+    return total
 
 
 def _mean_of_ties(users: Ints, predicted: Doubles, gain: Doubles) -> Doubles:

@@ -47,9 +47,9 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
           SpecError: the text is not of that form.
         """
         try:
-            low, high, *step = (float(part) for part in text.split(":"))
-            return cls(low=low, high=high, step=step[0] if step else 1.0)
-        except (ValueError, IndexError):
+            low, high, step = (float(part) for part in (text if text.count(":") > 1 else f"{text}:1").split(":"))
+            return cls(low=low, high=high, step=step)
+        except ValueError:
             raise SpecError(
                 f"the scale is written LOW:HIGH:STEP with HIGH a whole number of steps above LOW; "
                 f"found {text!r}. Try --scale 1:5:1, or 0.5:5:0.5 for half stars."
@@ -58,7 +58,7 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
     @property
     def levels(self) -> Doubles:
         """Every value a rating can have; shape (n_levels,)."""
-        return self.low + self.step * np.arange(round(self.width / self.step) + 1)
+        return np.asarray(self.low + self.step * np.arange(round(self.width / self.step) + 1), dtype=np.float64)
 
     @property
     def midpoint(self) -> float:
@@ -74,7 +74,7 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
         return np.clip(nearest, 0, len(self.levels) - 1).astype(np.int64)
 
     def clip(self, values: NDArray[Any]) -> Doubles:
-        return np.clip(values, self.low, self.high)
+        return np.clip(np.asarray(values, dtype=np.float64), self.low, self.high)
 
     def __str__(self) -> str:
         return f"{self.low:g}:{self.high:g}:{self.step:g}"

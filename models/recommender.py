@@ -73,7 +73,7 @@ class Fitted(Generic[Noise]):
         raise NotReleasable("a fitted recommender holds private values and is not pickled; save its release instead.")
 
 
-class Recommender(BaseModel, ABC, frozen=True, extra="forbid"):
+class Recommender(BaseModel, ABC, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Base of all recommenders. Subclasses add their settings as fields, with a docstring each."""
 
     name: ClassVar[str]

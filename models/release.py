@@ -79,7 +79,8 @@ class ItemFactors:
 
     def predict(self, U: Array, users: Array, items: Array, *, low: float, high: float) -> Array:
         """Predicted ratings of the pairs; U has shape (n_users, d), users and items shape (n,)."""
-        return np.clip(self.offset[items] + np.einsum("nd,nd->n", U[users], self.V[items]), low, high)
+        predicted: Array = np.clip(self.offset[items] + np.einsum("nd,nd->n", U[users], self.V[items]), low, high)
+        return predicted
 
 
 class ReleaseError(ValueError):

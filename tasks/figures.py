@@ -40,7 +40,9 @@ def rmse_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
             axes.plot(values, [at] * len(values), "o", color="0.75", markersize=4)
             spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
             axes.errorbar(np.mean(values), at, xerr=spread, fmt="D", color="C0", capsize=4)
-            axes.annotate(f"{np.mean(values):.4f}", (np.mean(values), at), (0, 9), textcoords="offset points", ha="center")
+            axes.annotate(
+                f"{np.mean(values):.4f}", (np.mean(values), at), (0, 9), textcoords="offset points", ha="center"
+            )
     axes.set_yticks(range(len(evaluations)), list(evaluations))
     axes.set(ylim=(len(evaluations) - 0.4, -0.7), xlabel="RMSE of held-out ratings (rating units); lower is better")
     axes.set_title("Mean ± standard deviation over folds (grey: single folds)", fontsize=10)

@@ -15,10 +15,27 @@ from models.ratings import Catalogue
 from tasks.rating_files import ALIASES
 from tasks.text_files import first_fields, parse, read_bytes
 
-ML_100K_GENRES = (
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
-    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western"
-).split()
+ML_100K_GENRES = [
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+]
 NO_GENRES = "(no genres listed)"
 TAG_COLUMNS = ("genres", "tags", "features")
 

@@ -55,7 +55,7 @@ for _action in ("UPDATE", "DELETE"):
     sa.event.listen(
         _metadata,
         "after_create",
-        sa.DDL(
+        sa.DDL(  # type: ignore[no-untyped-call]
             f"CREATE TRIGGER IF NOT EXISTS append_only_{_action} BEFORE {_action} ON entries "
             "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
         ).execute_if(dialect="sqlite"),
@@ -90,6 +90,12 @@ class Entry:
     event: str
     note: str
 
+    @property
+    def outcome(self) -> str:
+        """What became of it, in a word or two."""
+        words = {"reserve": "reserved", "commit": "spent", "cancel": "given back", "fail": "spent, failed"}
+        return words.get(self.state, self.note)
+
 
 class Ledger:
     """Opens the database at `url`, making the table where it is missing.
@@ -109,7 +115,7 @@ class Ledger:
 
     def reserve(self, charges: Sequence[Charge]) -> list[Reservation]:
         """Set aside the cost of all `charges`, or of none of them. A budget is to be checked here, before writing."""
-        rows = [
+        rows: list[dict[str, object]] = [
             {
                 "reservation": uuid4().hex,
                 "source": charge.source,
@@ -190,8 +196,8 @@ class Reservation:
         """Spend it. From here on it stays spent."""
         self._become("commit")
 
-    def published(self, version: str) -> None:
-        self._become("publish", version)
+    def published(self, as_what: str) -> None:
+        self._become("publish", as_what)
 
     def close(self) -> None:
         """Give back what was not spent; mark as failed what was spent and not published."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from models.errors import SpecError
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
@@ -15,6 +12,7 @@ from tasks.item_files import read_items
 from tasks.rating_files import RatingsFile, fixes_catalogue, read_ratings
 from tasks.sample import read_sample
 from tasks.table import RatingTable
+from tasks.unstored import unstored_task
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,5 +57,4 @@ def load(file: RatingsFile | None, items: str | None, declared_scale: RatingScal
     return Loaded(table, known, catalogue)
 
 
-# The ratings stay in memory: no cache key is computed from them and nothing is stored.
-load_task = task(load, name="load", cache_policy=NO_CACHE, persist_result=False)
+load_task = unstored_task(load, "load")

@@ -15,9 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 import models.release
 from models.release import Release
 from tasks.figures import release_figure, save_figures
@@ -25,6 +22,7 @@ from tasks.guard import guarded
 from tasks.ledger import Reservation
 from tasks.state import current_state
 from tasks.tracking import Candidate, experiment_id, open_tracking
+from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,7 +56,7 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
         client.delete_run(run_id)
         raise
     client.set_terminated(run_id, "FINISHED")
-    reservation.published(f"{source}.{candidate.name} v{number}")
+    reservation.published(f"version {number}")
     return number
 
 
@@ -195,5 +193,4 @@ def _without_advice() -> Iterator[None]:
         logger.setLevel(level)
 
 
-# A second attempt would make a second version of one release: no retries.
-publish_task = task(publish, name="publish", retries=0, cache_policy=NO_CACHE, persist_result=False)
+publish_task = unstored_task(publish, "publish")

@@ -125,9 +125,10 @@ def detect_format(file: RatingsFile, raw: bytes) -> RatingFormat:
 def _places(header: list[str], file: RatingsFile) -> Mapping[str, int]:
     """Which column holds what. A complaint never quotes the header: without one it is a rating."""
     lowered = [name.lower() for name in header]
+    columns: Mapping[str, str] = {str(name): value for name, value in file.columns.items()}
     places, missing = {}, []
     for column, aliases in ALIASES.items():
-        declared = file.columns.get(column)
+        declared = columns.get(column)
         found = [header.index(declared)] if declared in header else []
         if declared is None:
             found = [lowered.index(alias) for alias in aliases if alias in lowered]
@@ -136,9 +137,13 @@ def _places(header: list[str], file: RatingsFile) -> Mapping[str, int]:
         else:
             missing.append(declared or column)
     if missing:
-        hint = " Only one column was found: is the delimiter another? Declare it with --delimiter." if len(header) == 1 else ""
+        hint = (
+            " Only one column was found: is the delimiter another? Declare it with --delimiter."
+            if len(header) == 1
+            else ""
+        )
         raise SpecError(
-            f"the first line of {file.path} must name the columns, and no column is named {' or '.join(missing)}.{hint} "
-            "Add a header line, or say what the columns are called with --columns user=NAME,item=NAME,rating=NAME."
+            f"the first line of {file.path} must name the columns, and no column is named {' or '.join(missing)}.{hint}"
+            " Add a header line, or say what the columns are called with --columns user=NAME,item=NAME,rating=NAME."
         )
     return places

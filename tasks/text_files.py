@@ -13,6 +13,12 @@ from models.errors import EnvironmentFault, SpecError
 from tasks.table import NULLS
 
 
+def require_file(path: Path, what: str) -> None:
+    """Raise SpecError unless there is something at `path`."""
+    if not path.exists():
+        raise SpecError(f"the {what} file {path} does not exist. Check the path; it is taken from the working folder.")
+
+
 def read_bytes(path: Path, what: str) -> bytes:
     """The whole file, decompressed when its name ends in .gz.
 
@@ -20,8 +26,7 @@ def read_bytes(path: Path, what: str) -> bytes:
       SpecError: it does not exist, is a folder, is empty, is binary or is damaged.
       EnvironmentFault: it exists and cannot be read.
     """
-    if not path.exists():
-        raise SpecError(f"the {what} file {path} does not exist. Check the path; it is taken from the working folder.")
+    require_file(path, what)
     if path.is_dir():
         raise SpecError(f"{path} is a folder; name the {what} file inside it.")
     try:
@@ -32,7 +37,9 @@ def read_bytes(path: Path, what: str) -> bytes:
         try:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error):
-            raise SpecError(f"the {what} file {path} ends in .gz and is not a whole gzip file. Fetch it again.") from None
+            raise SpecError(
+                f"the {what} file {path} ends in .gz and is not a whole gzip file. Fetch it again."
+            ) from None
     if not raw.strip():
         raise SpecError(f"the {what} file {path} is empty. Give a file with one line per {what.rstrip('s')}.")
     if b"\0" in raw:

@@ -8,9 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from models.errors import EnvironmentFault
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
@@ -19,6 +16,7 @@ from tasks.figures import error_cdf_figure, rmse_figure, save_figures
 from tasks.guard import guarded
 from tasks.state import State, current_state
 from tasks.training import Evaluation
+from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,6 +97,11 @@ def open_tracking(state: State) -> MlflowClient:
     )
 
 
+def require_tracking(state: State) -> None:
+    """Raise EnvironmentFault, before any work, where `open_tracking` would."""
+    open_tracking(state)
+
+
 def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> str:
     """The experiment called `name`, made when missing; local artifacts go under .jali."""
     found = client.get_experiment_by_name(name)
@@ -152,9 +155,7 @@ def _about(candidate: Candidate) -> dict[str, str]:
     }
 
 
-def _log_numbers(
-    client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, n_folds: int
-) -> None:
+def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, n_folds: int) -> None:
     from mlflow.entities import Metric, Param
 
     summaries = evaluation.summaries
@@ -175,6 +176,6 @@ def _log_numbers(
     client.log_batch(run_id, metrics, [Param(name, value[:6000]) for name, value in params.items()])
 
 
-open_tracking_task = task(open_tracking, name="open MLflow", cache_policy=NO_CACHE, persist_result=False)
-log_evaluations_task = task(log_evaluations, name="log evaluations", cache_policy=NO_CACHE, persist_result=False)
-log_spending_task = task(log_spending, name="log spending", cache_policy=NO_CACHE, persist_result=False)
+require_tracking_task = unstored_task(require_tracking, "open MLflow")
+log_evaluations_task = unstored_task(log_evaluations, "log evaluations")
+log_spending_task = unstored_task(log_spending, "log spending")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from models.evaluation import (
     Folds,
@@ -27,6 +25,7 @@ from models.recommender import Recommender
 from models.release import Release
 from tasks.guard import guarded
 from tasks.ledger import Reservation
+from tasks.unstored import unstored_task
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,21 +111,6 @@ def fit_private(
     return recommender.fit(ratings, specification, ExactNoise(), n_threads=os.cpu_count() or 1).release
 
 
-# All take ratings: no cache key is computed from them and nothing is stored. A second attempt at the
-# fit for release would be a second look at the ratings, unpaid: no retries.
-deal_task = task(deal, name="deal", cache_policy=NO_CACHE, persist_result=False)
-evaluate_fold_task = task(
-    evaluate_fold,
-    name="evaluate fold",
-    task_run_name="{recommender.name} fold {fold}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
-fit_private_task = task(
-    fit_private,
-    name="fit for release",
-    task_run_name="fit {recommender.name} for release",
-    retries=0,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+deal_task = unstored_task(deal, "deal")
+evaluate_fold_task = unstored_task(evaluate_fold, "evaluate fold", run_name="{recommender.name} fold {fold}")
+fit_private_task = unstored_task(fit_private, "fit for release", run_name="fit {recommender.name} for release")

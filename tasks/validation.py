@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from pydantic import BaseModel, NonNegativeInt, PositiveInt
 
 from expectations.suites import load_suite
@@ -17,6 +15,7 @@ from models.errors import ValidationFailed
 from models.ratings import Ratings
 from tasks.guard import guarded
 from tasks.loading import Loaded
+from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
@@ -81,9 +80,9 @@ def _parameters(loaded: Loaded, minimums: Minimums) -> dict[str, Any]:
 def _results(loaded: Loaded, parameters: dict[str, Any], result_format: Any) -> list[Any]:
     import great_expectations as gx  # seconds to import
 
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.ERROR)  # it sets its own to INFO
     context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
+    context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_pandas("ratings")
     frame = _frame(loaded)
     per_user = pd.DataFrame({"n_ratings": frame["user"].value_counts()})
@@ -143,5 +142,4 @@ def _accepted(loaded: Loaded) -> Ratings:
     )
 
 
-# Ratings go in and come out: no cache key is computed from them and nothing is stored.
-validate_task = task(validate, name="validate", cache_policy=NO_CACHE, persist_result=False)
+validate_task = unstored_task(validate, "validate")

@@ -17,18 +17,22 @@ from models.release import ItemFactors
 
 
 class PMF(Recommender, frozen=True):
-    """Minimise sum (r - mean - u.v)^2 + precision (sum_u c_u |u|^2 + sum_j n_j |v|^2) by alternating least squares.
+    """Matrix factorisation without privacy, by alternating least squares.
 
-    Salakhutdinov and Mnih, NIPS 2007, with the regulariser weighted by the counts of ratings (Zhou et
-    al., AAIM 2008). Zhang et al., KBS 183 (2019), section 3, minimise the same by gradient descent.
+    Minimises sum (r - mean - u.v)^2 + precision (sum_u c_u |u|^2 + sum_j n_j |v|^2): Salakhutdinov and
+    Mnih, NIPS 2007, with the regulariser weighted by the counts of ratings (Zhou et al., AAIM 2008).
+    Zhang et al., KBS 183 (2019), section 3, minimise the unweighted form by gradient descent.
     """
 
     name: ClassVar[str] = "pmf"
     paper: ClassVar[str] = "Salakhutdinov & Mnih 2007; Zhang et al. 2019"
 
     solver: Literal["als"] = "als"
+    """How the minimum is sought."""
     n_factors: PositiveInt = Field(default=20, le=500)
+    """Columns of V."""
     n_sweeps: PositiveInt = 15
+    """How often users, then items are solved for."""
     precision: PositiveFloat = 0.06
     """Ridge weight per rating (lambda over c_u, or over n_j); the fold-in uses the same."""
 
@@ -41,7 +45,7 @@ class PMF(Recommender, frozen=True):
     def fit(
         self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1
     ) -> Fitted[Noise]:
-        mean = float(ratings.values.mean(dtype=np.float64))
+        mean = float(ratings.values.mean(dtype=np.float64)) if len(ratings) else ratings.scale.midpoint
         V = initial_items(ratings.n_items, self.n_factors)
         for _ in range(self.n_sweeps):
             U = solve_factors(ratings.by_user, V, centre=mean, precision=self.precision, n_threads=n_threads)

@@ -34,7 +34,9 @@ MOST_ITEMS = 2**20
 
 
 class PDPHistogram(Recommender, frozen=True):
-    """Item biases, popularity and polarisation from noisy histograms; a ridge fold-in at the user's side.
+    """One noisy histogram of ratings per item; the user's own part is computed at the user's side.
+
+    V holds item biases, popularity, polarisation and public features; a ridge fold-in does the rest.
 
     Rating (u, j) enters its cell with weight min(1, epsilon_uj / threshold) and the cell gets discrete
     Laplace noise of scale 1 / threshold. With unit user, a user with c ratings enters each with weight
@@ -59,11 +61,11 @@ class PDPHistogram(Recommender, frozen=True):
         self._require(specification)
         if specification.unit == "user":
             return GaussianDpEvent(_user_noise_multiplier(specification))
-        return DiscreteLaplaceDpEvent(specification.largest_epsilon, 1)
+        return DiscreteLaplaceDpEvent(self._charged(specification), 1)
 
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
-        largest = specification.largest_epsilon
+        charged = self._charged(specification)
         conditions = (
             "the rating scale and the settings were declared without looking at these ratings",
             "a user rates an item at most once (validated)",
@@ -72,23 +74,23 @@ class PDPHistogram(Recommender, frozen=True):
             return Guarantee(
                 unit="user",
                 relation="add_or_remove",
-                epsilon=largest,
+                epsilon=charged,
                 delta=specification.delta,
                 verdict="proven",
                 conditions=conditions,
                 sentence=f"Whoever sees the release learns almost as much when all ratings of one user are left out: "
-                f"({largest:g}, {specification.delta:g})-differential privacy for users.",
+                f"({charged:g}, {specification.delta:g})-differential privacy for users.",
                 reference="docs/guarantees.md#pdp-histogram-unit-user",
             )
         levels = None
-        own = f"{largest:g}"
+        own = f"epsilon {charged:g}"
         if specification.personalised:
-            own = "its own epsilon"
+            own = f"its own epsilon, {charged:g} at the most,"
             levels = f"{specification.summary()}, mean {specification.mean_epsilon:.3g} (declared policy)"
         return Guarantee(
             unit="rating",
             relation="add_or_remove",
-            epsilon=largest,
+            epsilon=charged,
             epsilon_levels=levels,
             verdict="proven",
             conditions=conditions,
@@ -176,6 +178,12 @@ class PDPHistogram(Recommender, frozen=True):
         )
         precision = np.array([5.0, 10.0, 10.0, 10.0] + [8.0] * tags.shape[1])
         return ItemFactors(V.astype(np.float32), offset.astype(np.float32), precision)
+
+    def _charged(self, specification: PrivacySpecification) -> float:
+        """The most that anybody pays: a rating pays the smaller of its own epsilon and the threshold."""
+        if specification.unit == "user":
+            return specification.largest_epsilon
+        return min(specification.largest_epsilon, self._threshold(specification))
 
     def _threshold(self, specification: PrivacySpecification) -> float:
         if self.threshold == "max":

@@ -31,7 +31,7 @@ def discrete_gaussian_multiplier(epsilon: float, delta: float, *, steps: int, ce
 
     def excess(log_multiplier: float) -> float:
         multiplier = float(np.exp(log_multiplier))
-        return np.log(discrete_gaussian_delta(epsilon, multiplier, steps=steps, cells=cells)) - np.log(delta)
+        return float(np.log(discrete_gaussian_delta(epsilon, multiplier, steps=steps, cells=cells) / delta))
 
     root = brentq(excess, np.log(1e-3), np.log(1e9), xtol=1e-12)
     return float(np.exp(root)) * (1 + 1e-9)  # on the safe side of the root

@@ -34,7 +34,7 @@ def pair_uniforms(
     k0, k1 = np.frombuffer(blake2b(key.encode(), digest_size=16).digest(), dtype="<u8")
     out = np.empty(len(users), np.uint64)
     _siphash_pairs(k0, k1, _words(user_labels), _words(item_labels), users, items, out)
-    return (out >> np.uint64(11)) * 2.0**-53
+    return (out >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def label_uniforms(key: str, labels: Sequence[str]) -> Doubles:
@@ -54,9 +54,7 @@ def _rotate(x: np.uint64, by: int) -> np.uint64:
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _round(
-    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+def _round(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     a += b
     b = _rotate(b, 13) ^ a
     a = _rotate(a, 32)

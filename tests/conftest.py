@@ -1,0 +1,50 @@
+"""What all tests share: a private working folder, made-up ratings, and the way to the real data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks.state import State, prepare
+from tests.made_up import made_up_ratings
+
+DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Before Prefect or MLflow is imported, so that they keep their things there."""
+    os.chdir(tmp_path_factory.mktemp("work"))
+    for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL", "PREFECT_API_URL", "JALI_DEBUG"):
+        os.environ.pop(name, None)
+    prepare()
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    """An empty state folder of this test's own."""
+    monkeypatch.chdir(tmp_path)
+    return prepare()
+
+
+@pytest.fixture(scope="session")
+def ratings():
+    return made_up_ratings()
+
+
+@pytest.fixture(scope="session")
+def ml_100k() -> Path:
+    return _data("ml-100k")
+
+
+@pytest.fixture(scope="session")
+def ml_1m() -> Path:
+    return _data("ml-1m")
+
+
+def _data(name: str) -> Path:
+    if not (DATA / name).is_dir():
+        pytest.skip(f"{name} is not here: put it under {DATA}, or set JALI_DATA to the folder that holds it")
+    return DATA / name

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import dlaplace
+
+from models.errors import SpecError
+from models.evaluation import client_scores, deal_ratings
+from models.histogram import pdp_histogram
+from models.histogram.pdp_histogram import (
+    RATING_STEPS,
+    USER_STEPS,
+    PDPHistogram,
+    exact_histogram,
+    laplace_scale,
+    weight_steps,
+)
+from models.privacy.noise import NoiseSource, SeededNoise, Steps
+from models.privacy.specification import Policy, PrivacySpecification
+from models.ratings import Catalogue, Ratings
+from tests.made_up import made_up_ratings, ratings_of
+from tests.models.contract import UNIFORM, RecommenderContract
+from tests.real_data import load_ml_100k
+
+DEFAULT = PrivacySpecification(policy=Policy())
+USER = PrivacySpecification(epsilon=1, unit="user")
+
+
+class TestPDPHistogram(RecommenderContract):
+    recommender = PDPHistogram()
+    specifications = (UNIFORM, DEFAULT, USER, PrivacySpecification(policy=Policy(), fraction=0.5))
+
+
+class TestPDPHistogramAtTheMean(RecommenderContract):
+    recommender = PDPHistogram(threshold="mean", item_features=False)
+
+    def test_nobody_pays_more_than_the_threshold(self) -> None:
+        assert self.recommender.promise(DEFAULT).epsilon == pytest.approx(0.393, abs=1e-3)
+
+
+class Recorder(NoiseSource):
+    """No noise, but a note of what was asked for; and an adversary's view of the exact data."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, float]] = []
+
+    def discrete_laplace(self, size: int, *, scale: float) -> Steps:
+        self.asked.append(("laplace", size, scale))
+        return np.zeros(size, np.int64)
+
+    def discrete_gaussian(self, size: int, *, scale: float) -> Steps:
+        self.asked.append(("gaussian", size, scale))
+        return np.zeros(size, np.int64)
+
+
+def measured(ratings: Ratings, specification: PrivacySpecification, recommender: PDPHistogram) -> Steps:
+    """The integers to which noise is added: all that the release learns of the ratings."""
+    seen: list[Steps] = []
+
+    class Spy(Recorder):
+        pass
+
+    original = pdp_histogram.exact_histogram
+
+    def spy(*arguments: Any) -> Steps:
+        seen.append(original(*arguments))
+        return seen[-1]
+
+    pdp_histogram.exact_histogram = spy
+    try:
+        recommender.fit(ratings, specification, Spy())
+    finally:
+        pdp_histogram.exact_histogram = original
+    return seen[0]
+
+
+@pytest.mark.parametrize("specification", [UNIFORM, DEFAULT, PrivacySpecification(epsilon=0.1)])
+@pytest.mark.parametrize("threshold", ["max", "mean", 0.3])
+def test_leaving_out_any_rating_costs_at_most_its_own_epsilon(
+    ratings: Ratings, specification: PrivacySpecification, threshold: Any
+) -> None:
+    recommender = PDPHistogram(threshold=threshold)
+    whole = measured(ratings, specification, recommender)
+    recorder = Recorder()
+    recommender.fit(ratings, specification, recorder)
+    (_, size, scale), *more = recorder.asked
+    assert not more
+    assert size == whole.size
+    promised = recommender.promise(specification).epsilon
+    assert promised is not None
+    epsilon = np.minimum(specification.epsilon_of(ratings), promised)
+    losses = []
+    for left_out in range(0, len(ratings), 97):
+        without = measured(ratings.where(np.arange(len(ratings)) != left_out), specification, recommender)
+        moved = np.abs(whole - without)
+        assert (moved > 0).sum() <= 1
+        losses.append(moved.sum() / scale / epsilon[left_out])
+    assert max(losses) <= 1 + 1e-12
+    assert max(losses) > 0.99  # and the bound is reached, or noise is wasted
+
+
+@pytest.mark.parametrize("newcomer", [1.0, 3.0, 5.0])
+def test_the_loss_of_the_released_cell_is_epsilon_exactly(newcomer: float) -> None:
+    """Density ratio of the noisy cell with and without the rating, over all outputs that matter."""
+    steps = weight_steps(np.array([1.0]), 1.0)
+    ratings = ratings_of([0], [0], [newcomer], n_users=1, n_items=1)
+    moved = exact_histogram(ratings, steps).max()
+    law = dlaplace(1 / laplace_scale(1.0))
+    outputs = np.arange(-5000, 5000)
+    loss = np.abs(law.logpmf(outputs - moved) - law.logpmf(outputs))
+    assert loss.max() == pytest.approx(1.0, abs=1e-9)
+    assert loss.max() <= 1 + 1e-9
+
+
+def test_weights_never_exceed_an_epsilon_by_a_rounding_error() -> None:
+    rng = np.random.default_rng(0)
+    threshold = rng.uniform(0.01, 3, 200_000)
+    epsilon = threshold * rng.integers(1, RATING_STEPS + 1, 200_000) / RATING_STEPS  # on the edge of a step
+    steps = weight_steps(epsilon, threshold)
+    from fractions import Fraction
+
+    for at in range(0, 200_000, 97):
+        paid = int(steps[at]) * Fraction(float(threshold[at])) / RATING_STEPS
+        assert paid <= Fraction(float(epsilon[at]))
+    assert steps.max() == RATING_STEPS
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 1 / 3, 2.7])
+def test_the_noise_scale_is_never_below_what_was_claimed(epsilon: float) -> None:
+    from fractions import Fraction
+
+    assert RATING_STEPS / Fraction(laplace_scale(epsilon)) <= Fraction(epsilon)
+    assert laplace_scale(epsilon) == pytest.approx(RATING_STEPS / epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize(("claimed", "fits"), [(1.0, True), (0.85, False), (1.18, False)])
+def test_the_released_cells_carry_the_claimed_noise(claimed: float, fits: bool) -> None:
+    """Cells without ratings, as a reader of the release could compute them: mean absolute value over its law's."""
+    recommender = PDPHistogram()
+    empty = ratings_of([], [], [], n_users=1, n_items=400)
+    noisy, variance = recommender._rating_histogram(empty, UNIFORM, SeededNoise(5))
+    assert variance == 2.0
+    ratio = np.abs(noisy).mean() * claimed
+    assert (abs(ratio - 1) < 4 / np.sqrt(noisy.size)) == fits
+
+
+def test_a_user_moves_the_histogram_by_at_most_one_in_l2_and_reaches_it(ratings: Ratings) -> None:
+    whole = measured(ratings, USER, PDPHistogram())
+    norms = []
+    for user in range(0, ratings.n_users, 7):
+        moved = whole - measured(ratings.where(ratings.users != user), USER, PDPHistogram())
+        norms.append(np.sqrt((moved.astype(float) ** 2).sum()) / USER_STEPS)
+    assert max(norms) <= 1
+    assert min(norms) > 0.999
+
+
+def test_unit_user_takes_the_calibrated_gaussian(ratings: Ratings) -> None:
+    recorder = Recorder()
+    PDPHistogram().fit(ratings, USER, recorder)
+    ((kind, size, scale),) = recorder.asked
+    assert (kind, size) == ("gaussian", ratings.n_items * 5)
+    assert scale / USER_STEPS == pytest.approx(1 / 0.2367, rel=2e-3)  # SYSTEMS H2, mu at epsilon 1
+
+
+def test_items_nobody_rated_get_noise_like_all_others(ratings: Ratings) -> None:
+    """Otherwise their silence would say that nobody did."""
+    noisy, _ = PDPHistogram()._rating_histogram(ratings, UNIFORM, SeededNoise(0))
+    assert (noisy[-3:] != 0).all()
+
+
+def test_features_and_shrinkage_read_no_rating_but_through_the_histogram(ratings: Ratings) -> None:
+    """Two data sets with the same noisy histogram have the same V, whoever gave the ratings."""
+    swapped = Ratings(
+        ratings.users[::-1].copy(),
+        ratings.items,
+        ratings.values,
+        ratings.user_labels,
+        ratings.catalogue,
+        ratings.scale,
+    )
+    one, other = (PDPHistogram().fit(data, UNIFORM, SeededNoise(4)).factors for data in (ratings, swapped))
+    assert (one.V == other.V).all()
+    assert (one.offset == other.offset).all()
+
+
+def test_offsets_follow_the_items_means_and_shrink_under_noise() -> None:
+    users, items = np.divmod(np.arange(400), 2)
+    liked = ratings_of(users, items, np.where(items == 0, 5.0, 1.0), n_users=200, n_items=2)
+    clear = PDPHistogram().fit(liked, PrivacySpecification(epsilon=100), SeededNoise(0)).factors.offset
+    assert clear.tolist() == pytest.approx([5, 1], abs=0.1)
+    noisy = PDPHistogram().fit(liked, PrivacySpecification(epsilon=0.003), SeededNoise(0)).factors.offset
+    assert abs(noisy[0] - noisy[1]) < 1
+
+
+def test_features_can_be_left_out(ratings: Ratings) -> None:
+    assert PDPHistogram(item_features=False).fit(ratings, UNIFORM, SeededNoise(0)).factors.V.shape[1] == 4
+    assert PDPHistogram().fit(ratings, UNIFORM, SeededNoise(0)).factors.V.shape[1] == 6
+
+
+def test_unit_user_refuses_a_catalogue_beyond_its_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdp_histogram, "MOST_ITEMS", 50)
+    with pytest.raises(SpecError, match="at most 50 items"):
+        PDPHistogram().fit(made_up_ratings(), USER, SeededNoise(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("specification", "features", "published"),
+    [
+        (PrivacySpecification(epsilon=0.1), False, 0.9753),
+        (PrivacySpecification(epsilon=1), False, 0.9281),
+        (PrivacySpecification(epsilon=1), True, 0.9154),
+        (DEFAULT, False, 0.9427),
+        (DEFAULT, True, 0.9297),
+    ],
+)
+def test_the_rmse_on_ml_100k_is_that_of_systems_g(
+    ml_100k: Path, specification: PrivacySpecification, features: bool, published: float
+) -> None:
+    """All ten folds; the table's items are the rated ones, as here (every item of ML-100K is rated)."""
+    ratings = load_ml_100k(ml_100k)
+    folds = deal_ratings(ratings, 10)
+    recommender = PDPHistogram(item_features=features)
+    rmse = []
+    for fold in range(10):
+        train, test = ratings.where(folds != fold), ratings.where(folds == fold)
+        scores = client_scores(recommender.fit(train, specification, SeededNoise(fold)), train, test)
+        assert scores is not None
+        rmse.append(scores.rmse)
+    assert np.mean(rmse) == pytest.approx(published, abs=0.0035)
+
+
+def test_the_catalogue_may_be_larger_than_what_was_rated() -> None:
+    ratings = ratings_of([0, 1], [0, 0], [5, 4], n_users=2, n_items=1)
+    larger = Catalogue.of_items([str(item) for item in range(50)], public=True)
+    more = Ratings(ratings.users, ratings.items, ratings.values, ratings.user_labels, larger, ratings.scale)
+    assert PDPHistogram().fit(more, UNIFORM, SeededNoise(0)).factors.V.shape == (50, 4)
