@@ -109,6 +109,7 @@ class Ledger:
             self._engine = sa.create_engine(url)
             if self._engine.dialect.name == "sqlite":
                 sa.event.listen(self._engine, "connect", _wait_for_the_lock_and_the_disk)
+                sa.event.listen(self._engine, "begin", _lock_from_the_start)
             _metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
             raise self._unreachable(error) from None
@@ -213,7 +214,13 @@ class Reservation:
 
 def _wait_for_the_lock_and_the_disk(connection: object, _: object) -> None:
     """Another process may be writing: wait for it. A commit returns once it is on the disk."""
+    connection.isolation_level = None  # type: ignore[attr-defined]  # we begin transactions, not the driver
     cursor = connection.cursor()  # type: ignore[attr-defined]
     cursor.execute("PRAGMA busy_timeout = 30000")
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()
+
+
+def _lock_from_the_start(connection: sa.Connection) -> None:
+    """What a transaction has read, such as whether the table exists, still holds when it writes."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

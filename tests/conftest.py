@@ -26,6 +26,7 @@ def _working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     """An empty state folder of this test's own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow itself sets it when told where to track
     return prepare()
 
 

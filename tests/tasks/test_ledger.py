@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from models.errors import EnvironmentFault, InternalFault
+from models.index import make_recommender
+from models.privacy.specification import PrivacySpecification
+from tasks.ledger import Charge, Ledger
+
+HISTOGRAM = make_recommender("pdp-histogram", {})
+
+
+def charge(epsilon: float = 0.5, source: str = "films") -> Charge:
+    specification = PrivacySpecification(epsilon=epsilon)
+    return Charge(source, HISTOGRAM.name, HISTOGRAM.promise(specification), str(HISTOGRAM.cost(specification)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Ledger:
+    return Ledger(f"sqlite:///{path}")
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [entry.state for entry in ledger.entries()]
+
+
+def spent(ledger: Ledger, source: str = "films") -> float:
+    return ledger.spent(source, unit="rating", relation="add_or_remove")
+
+
+def test_a_reservation_is_not_spent_and_a_commitment_is(ledger: Ledger) -> None:
+    (reservation,) = ledger.reserve([charge()])
+    assert (states(ledger), spent(ledger)) == (["reserve"], 0)
+    reservation.commit()
+    assert (states(ledger), spent(ledger)) == (["commit"], 0.5)
+    reservation.published("version 1")
+    assert (states(ledger), spent(ledger)) == (["publish"], 0.5)
+    assert ledger.entries()[0].outcome == "version 1"
+
+
+def test_closing_gives_back_what_was_not_spent_and_keeps_what_was(ledger: Ledger) -> None:
+    unused, failed, done = ledger.reserve([charge(), charge(), charge()])
+    failed.commit()
+    done.commit()
+    done.published("version 1")
+    for reservation in (unused, failed, done):
+        reservation.close()
+        reservation.close()
+    assert states(ledger) == ["publish", "cancel", "fail"]
+    assert spent(ledger) == 1.0
+
+
+def test_another_process_sees_the_same(ledger: Ledger, path: Path) -> None:
+    ledger.reserve([charge()])[0].commit()
+    again = Ledger(f"sqlite:///{path}")
+    assert spent(again) == 0.5
+    (entry,) = again.entries("films")
+    assert (entry.unit, entry.relation, entry.verdict) == ("rating", "add_or_remove", "proven")
+    assert entry.proven_epsilon == entry.claimed_epsilon == 0.5
+    assert "DiscreteLaplace" in entry.event
+    assert again.entries("other") == []
+
+
+def test_sources_units_and_relations_are_counted_apart(ledger: Ledger) -> None:
+    for reservation in ledger.reserve([charge(), charge(source="books")]):
+        reservation.commit()
+    assert spent(ledger) == spent(ledger, "books") == 0.5
+    assert ledger.spent("films", unit="user", relation="add_or_remove") == 0
+
+
+def test_steps_cannot_be_skipped_or_repeated(ledger: Ledger) -> None:
+    (reservation,) = ledger.reserve([charge()])
+    with pytest.raises(InternalFault, match="from reserve to publish"):
+        reservation.published("version 1")
+    reservation.commit()
+    with pytest.raises(InternalFault, match="from commit to commit"):
+        reservation.commit()
+    assert spent(ledger) == 0.5
+
+
+def test_nobody_rewrites_or_deletes_an_entry(ledger: Ledger, path: Path) -> None:
+    ledger.reserve([charge()])[0].commit()
+    database = sqlite3.connect(path)
+    for statement in ("UPDATE entries SET claimed_epsilon = 0", "DELETE FROM entries"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute(statement)
+    database.close()
+    assert spent(ledger) == 0.5
+
+
+def test_a_reservation_is_committed_once_even_by_two_processes(ledger: Ledger, path: Path) -> None:
+    """Two holders of one reservation: the database, not our memory, lets one of them through."""
+    (reservation,) = ledger.reserve([charge()])
+    twin = type(reservation)(Ledger(f"sqlite:///{path}"), dict(reservation._row))
+    reservation.commit()
+    with pytest.raises(EnvironmentFault, match="UNIQUE"):
+        twin.commit()
+    assert spent(ledger) == 0.5
+
+
+def test_many_writers_lose_nothing(path: Path) -> None:
+    def work() -> None:
+        own = Ledger(f"sqlite:///{path}")
+        for reservation in own.reserve([charge(0.1) for _ in range(5)]):
+            reservation.commit()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert spent(Ledger(f"sqlite:///{path}")) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/ledger.db", "postgresql+nodriver://x/y", "no url"])
+def test_a_ledger_that_cannot_be_opened_is_one_sentence(url: str) -> None:
+    with pytest.raises(EnvironmentFault, match="nothing is released without it"):
+        Ledger(url)
+
+
+def test_a_file_that_is_no_database_is_one_sentence(path: Path) -> None:
+    path.write_bytes(b"this is not a database, not even a little " * 100)
+    with pytest.raises(EnvironmentFault, match="not a database"):
+        Ledger(f"sqlite:///{path}")
