@@ -86,7 +86,7 @@ def run_command(
     with exit_codes():
         console = _console(stderr=True)
         began = perf_counter()
-        with _progress(console, "Starting Prefect"):
+        with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
             job = _job(
                 config,
                 ratings=_ratings_options(ratings, format_name, columns, delimiter),
@@ -102,7 +102,7 @@ def run_command(
                     "report": report,
                 },
             )
-            results = _run(job)
+            results = _run(job, wait_for_prefect)
         _show(job, results, perf_counter() - began)
 
 
@@ -307,14 +307,22 @@ def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _run(job: Job) -> list[Result]:
+@contextmanager
+def _prefect() -> Iterator[Callable[[], None]]:
+    """A Prefect server: where we start our own, it boots while we read the settings."""
+    from tasks.servers import prefect_server
+
+    with prefect_server(_prepare()) as wait:
+        yield wait
+
+
+def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
     from flows.report import require_writable
     from flows.run import run
-    from tasks.servers import require_prefect
 
     if job.report:
         require_writable(job.report)  # found out now, not after the work
-    require_prefect()
+    wait_for_prefect()
     return run(job)
 
 

@@ -83,7 +83,7 @@ def make_job(config: dict[str, Any]) -> Job:
     ratings = config.get("ratings")
     path = ratings.get("path") if isinstance(ratings, dict) else ratings
     try:
-        job = Job.model_validate({"source": Path(path).name if path else "sample", **config})
+        job = Job.model_validate({"source": Path(str(path)).name if path else "sample", **config})
     except ValidationError as error:
         raise SpecError(first_problem(error)) from None
     strangers = [name for name in job.settings if name not in job.recommenders]

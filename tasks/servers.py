@@ -1,4 +1,4 @@
-"""Servers that people look at: is Prefect's there, and starting both UIs on free ports."""
+"""Servers: one of Prefect's for a run that has none, and both UIs for people to look at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.error import URLError
@@ -18,69 +18,101 @@ from tasks.state import State
 
 START_SECONDS = 90
 
+# A server must end when we do, however we end, and must not hear the Ctrl-C that is for us: it runs in a
+# session of its own, under a shell that ends it when the pipe from us closes.
+TIED_TO_A_PIPE = 'exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read _ <&3; kill $server) & wait $server'
 
-def require_prefect() -> None:
-    """Check that the Prefect server answers, where one is configured.
+
+@contextmanager
+def prefect_server(state: State) -> Iterator[Callable[[], None]]:
+    """A Prefect server for a run; yields a function that waits until it answers.
+
+    With PREFECT_API_URL set, that one; otherwise one of our own, which boots while the caller goes on
+    and is stopped at the end. Enter before Prefect is imported: it reads its address then.
 
     Raises:
-      EnvironmentFault: PREFECT_API_URL is set and nothing answers there.
+      EnvironmentFault: (the function) the server does not answer.
     """
     url = os.environ.get("PREFECT_API_URL")
-    if url and not _answers(f"{url.rstrip('/')}/health"):
-        raise EnvironmentFault(
-            f"the Prefect server does not answer at {url}. Start it, or unset PREFECT_API_URL to let Jali run its own."
-        )
+    if url:
+
+        def require() -> None:
+            if not _answers(f"{url.rstrip('/')}/health"):
+                raise EnvironmentFault(
+                    f"the Prefect server does not answer at {url}. Start it, or unset PREFECT_API_URL to let Jali run "
+                    "its own."
+                )
+
+        yield require
+        return
+    port = _free_port()
+    os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+    try:
+        with _server(_prefect_command(port), port, "/api/health", state) as wait:
+            yield wait
+    finally:
+        del os.environ["PREFECT_API_URL"]
 
 
 @contextmanager
 def user_interfaces(state: State) -> Iterator[dict[str, str]]:
     """Start what is not configured elsewhere; yields the addresses, stops what it started at the end."""
+    addresses, waits = {}, []
     with ExitStack() as stack:
-        addresses = {}
         if state.tracks_locally:
             port = _free_port()
             command = ["mlflow", "server", "--backend-store-uri", state.tracking_uri]
             command += ["--default-artifact-root", state.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
-            addresses["MLflow"] = stack.enter_context(_server(command, port, "/health", state, {}))
+            waits.append(stack.enter_context(_server(command, port, "/health", state)))
+            addresses["MLflow"] = f"http://127.0.0.1:{port}"
         else:
             addresses["MLflow"] = state.tracking_uri
         if "PREFECT_API_URL" not in os.environ:
             port = _free_port()
-            command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
             settings = {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}
-            addresses["Prefect"] = stack.enter_context(_server(command, port, "/api/health", state, settings))
+            waits.append(stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings)))
+            addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
             addresses["Prefect"] = os.environ["PREFECT_API_URL"].removesuffix("/api")
+        for wait in waits:
+            wait()
         yield addresses
 
 
+def _prefect_command(port: int) -> list[str]:
+    return ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+
+
 @contextmanager
-def _server(command: list[str], port: int, path: str, state: State, settings: dict[str, str]) -> Iterator[str]:
-    """Run a server until the block ends; yields its address once it answers. Its output goes to a log file."""
+def _server(
+    command: list[str], port: int, path: str, state: State, settings: dict[str, str] | None = None
+) -> Iterator[Callable[[], None]]:
+    """Run a server until the block ends; yields a function that waits until it answers. Its output goes to a file."""
     program, *arguments = command
     log = state.folder / f"{program}-server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own two programs, by absolute path
-            [str(Path(sys.executable).with_name(program)), *arguments],
+            ["/bin/sh", "-c", TIED_TO_A_PIPE, "sh", str(Path(sys.executable).with_name(program)), *arguments],
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **settings},
-            start_new_session=True,  # Ctrl-C is for us, who then stop it in order
+            env={**os.environ, **(settings or {})},
+            start_new_session=True,
         )
-    address = f"http://127.0.0.1:{port}"
-    try:
+
+    def wait() -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not _answers(address + path):
+        while not _answers(f"http://127.0.0.1:{port}{path}"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise EnvironmentFault(f"the {program} server did not start; its output is in {log}.")
-            time.sleep(0.2)
-        yield address
+            time.sleep(0.1)
+
+    try:
+        yield wait
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=START_SECONDS)
 
 
 def _answers(url: str) -> bool:

@@ -76,7 +76,6 @@ def prepare() -> State:
         "PREFECT_LOGGING_LEVEL": "INFO" if debugging else "CRITICAL",
         "PREFECT_LOGGING_TO_API_ENABLED": "false",  # a log line could quote what an exception quotes
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "60",
         "PREFECT_CLI_COLORS": "false",
         "DO_NOT_TRACK": "true",
         "GX_ANALYTICS_ENABLED": "false",

@@ -1,0 +1,321 @@
+"""The command as a person types it, in processes of its own: with Prefect, MLflow and the ledger for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+from models.ratings import Ratings
+from tests.made_up import made_up_ratings
+
+pytestmark = pytest.mark.slow
+
+JALI = str(Path(sys.executable).with_name("jali"))
+SECRET = "unmistakable-user"
+
+
+def environment(**more: str) -> dict[str, str]:
+    ours = ("MLFLOW_", "PREFECT_", "JALI_", "COLUMNS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
+
+
+def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [JALI, *arguments],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
+    """A ratings file and an items file in `folder`; returns the arguments that name them."""
+    lines = [
+        f"{SECRET}-{user},{ratings.catalogue.items[item]},{value:g}"
+        for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True)
+    ]
+    (folder / "films.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
+    items = [
+        f"{item},{title},a|b" for item, title in zip(ratings.catalogue.items, ratings.catalogue.titles, strict=True)
+    ]
+    (folder / "items.csv").write_text("\n".join(["item,title,genres", *items, ""]))
+    return ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1"]
+
+
+def everything_stored(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in (folder / ".jali").rglob("*") if path.is_file())
+
+
+def clean(outcome: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert "Traceback" not in outcome.stdout + outcome.stderr
+    assert SECRET not in outcome.stdout + outcome.stderr
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
+    """One whole run that several tests look at."""
+    folder = tmp_path_factory.mktemp("finished")
+    arguments = write_ratings(folder, made_up_ratings())
+    return folder, arguments, clean(jali(folder, "run", *arguments, "--folds", "3", "--report", "r.json"))
+
+
+def test_a_run_prints_a_table_that_fits_and_says_where_to_look(finished) -> None:
+    _, _, outcome = finished
+    assert outcome.returncode == 0, outcome.stderr
+    assert "\x1b" not in outcome.stdout + outcome.stderr
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+    rows = [line.split() for line in outcome.stdout.splitlines()]
+    (pmf,) = [row for row in rows if row[:1] == ["pmf"]]
+    (histogram,) = [row for row in rows if row[:1] == ["pdp-histogram"]]
+    assert pmf[1:4] == ["nothing", "-", "none"]
+    assert pmf[-1] == "-"
+    assert histogram[1:5] == ["one", "rating,", "1", "proven"]
+    assert histogram[-1] == "v1"
+    assert "spent at most ε=1 for any rating of films.csv" in outcome.stdout
+    assert "jali ui" in outcome.stdout
+    stages = [line.split("s  ")[1] for line in outcome.stderr.splitlines()]
+    assert stages[0] == "Starting Prefect"
+    assert "Cross-validating: 6 of 6" in stages
+
+
+def test_the_report_says_the_same_and_more(finished) -> None:
+    folder, _, outcome = finished
+    report = json.loads((folder / "r.json").read_text())
+    pmf, histogram = report["recommenders"]
+    assert report["dataset"]["source"] == "films.csv"
+    assert report["privacy"]["epsilon_spent"] == histogram["epsilon_spent"] == 1
+    assert (pmf["version"], histogram["version"]) == (None, "1")
+    assert histogram["guarantee"]["verdict"] == "proven"
+    assert histogram["paper"] is None
+    assert pmf["paper"]["rmse"] > 0
+    assert {"rmse", "rmse_sd", "mae", "within_1", "ndcg_10"} <= set(histogram["client"]) & set(histogram["visitor"])
+    assert f"{histogram['client']['rmse']:.4f}" in outcome.stdout
+    assert report["seconds"] > histogram["cv_seconds"] > histogram["fit_seconds"] > 0
+
+
+def test_the_ledger_shows_what_was_spent(finished) -> None:
+    folder, _, _ = finished
+    outcome = clean(jali(folder, "ledger", "show"))
+    assert outcome.returncode == 0
+    assert "version 1" in outcome.stdout.replace("\n", " ")
+    assert "films.csv: ε=1 spent for each rating (add or remove)" in outcome.stdout
+    assert "Nothing was spent yet" in jali(folder, "ledger", "show", "--source", "other").stdout
+
+
+def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) -> None:
+    folder, _, _ = finished
+    database = sqlite3.connect(folder / ".jali" / "prefect" / "prefect.db")
+    ((parameters,),) = database.execute("SELECT parameters FROM flow_run").fetchall()
+    ((name, state),) = database.execute("SELECT name, state_type FROM flow_run").fetchall()
+    tasks = {row[0] for row in database.execute("SELECT name FROM task_run").fetchall()}
+    database.close()
+    assert json.loads(parameters)["job"]["ratings"]["path"] == "films.csv"
+    assert (name, state) == ("films.csv", "COMPLETED")
+    assert {"pdp-histogram fold 2", "fit pdp-histogram for release"} <= tasks
+    assert SECRET.encode() not in everything_stored(folder)
+
+
+def test_state_is_private_to_its_owner(finished) -> None:
+    folder, _, _ = finished
+    for path in [folder / ".jali", *(folder / ".jali").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path) -> None:
+    arguments = write_ratings(tmp_path, made_up_ratings(n_users=30))
+    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", "--no-publish", NO_COLOR="1"))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "ε=0" in outcome.stdout
+    assert "Nothing was spent yet" in jali(tmp_path, "ledger", "show").stdout
+
+
+def damaged(ratings: Ratings, **columns: np.ndarray) -> Ratings:
+    values = {"users": ratings.users, "items": ratings.items, "values": ratings.values, **columns}
+    return Ratings(
+        values["users"], values["items"], values["values"], ratings.user_labels, ratings.catalogue, ratings.scale
+    )
+
+
+def test_bad_ratings_stop_the_run_with_a_sentence_per_rule_and_the_next_run_works(tmp_path: Path) -> None:
+    good = made_up_ratings(n_users=30)
+    values, items = good.values.copy(), good.items.copy()
+    values[5], items[7] = 17.25, items[8]
+    arguments = [*write_ratings(tmp_path, damaged(good, values=values, items=items)), "--folds", "2"]
+    outcome = clean(jali(tmp_path, "run", *arguments))
+    assert outcome.returncode == 1
+    sentences = re.findall(r"\[([a-z-]+)\]", outcome.stderr)
+    assert set(sentences) == {"rating-range", "rating-step", "one-rating-per-pair"}
+    assert "17.25" not in outcome.stdout + outcome.stderr
+    assert b"17.25" not in everything_stored(tmp_path)
+    assert "given back" in jali(tmp_path, "ledger", "show").stdout.replace("\n", " ")
+
+    closer = clean(jali(tmp_path, "validate", *arguments))
+    assert closer.returncode == 1
+    assert "Data rows: 6." in closer.stdout
+
+    write_ratings(tmp_path, good)
+    assert jali(tmp_path, "validate", *arguments).stdout == "films.csv: every rule holds.\n"
+    again = clean(jali(tmp_path, "run", *arguments))
+    assert again.returncode == 0, again.stderr
+    assert " v1\n" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "rule"), [([0] * 30, range(30), "enough-users"), (range(30), [0] * 30, "enough-items")]
+)
+def test_one_user_or_one_item_is_too_little(tmp_path: Path, users, items, rule: str) -> None:
+    from tests.made_up import ratings_of
+
+    ratings = ratings_of(users, items, [3.0] * 30, n_users=30, n_items=30)
+    outcome = clean(jali(tmp_path, "validate", *write_ratings(tmp_path, ratings)))
+    assert outcome.returncode == 1
+    assert rule in outcome.stdout
+
+
+def test_more_folds_than_ratings_are_refused_by_name(tmp_path: Path) -> None:
+    arguments = write_ratings(tmp_path, made_up_ratings(n_users=4))
+    outcome = clean(jali(tmp_path, "validate", *arguments, "--folds", "1000"))
+    assert outcome.returncode == 1
+    assert "at least 1000 ratings, as many as folds" in outcome.stdout
+
+
+def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path) -> None:
+    for arguments in (["--epsilon", "0"], ["--ratings", "nope.csv"], ["--set", "pmf.nothing=1"], ["--set", "x"]):
+        outcome = clean(jali(tmp_path, "run", *arguments))
+        assert outcome.returncode == 2
+        (sentence,) = [line for line in outcome.stderr.splitlines() if line.startswith("jali: ")]
+        assert sentence.endswith(".")
+    assert jali(tmp_path, "run", "--no-such-option").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PREFECT_API_URL", "http://127.0.0.1:1/api"),
+        ("MLFLOW_TRACKING_URI", "http://127.0.0.1:1"),
+        ("JALI_LEDGER_URL", "sqlite:////nowhere/ledger.db"),
+    ],
+)
+def test_a_server_that_does_not_answer_ends_with_three_before_a_rating_is_read(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    arguments = write_ratings(tmp_path, made_up_ratings(n_users=30))
+    outcome = clean(jali(tmp_path, "run", *arguments, **{variable: value, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}))
+    assert outcome.returncode == 3, outcome.stderr
+    assert "Reading the ratings" not in outcome.stderr
+    assert "Check" in outcome.stderr or "Start it" in outcome.stderr
+
+
+def test_a_folder_that_cannot_be_written_ends_with_three() -> None:
+    outcome = clean(jali(Path("/proc"), "run"))
+    assert outcome.returncode == 3
+    assert "cannot write there" in outcome.stderr
+
+
+def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:
+    outcome = clean(jali(tmp_path, "run", "--report", "no/such/folder/r.json"))
+    assert outcome.returncode == 3
+    assert "Reading" not in outcome.stderr
+
+
+def servers_of(folder: Path) -> list[str]:
+    """Processes that still have this folder's state open as their home."""
+    mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_one_works(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    arguments = [*write_ratings(tmp_path, made_up_ratings()), "--folds", "5"]
+    process = subprocess.Popen(
+        [JALI, "run", *arguments, "--set", "pmf.n_sweeps=20000"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    with process.stderr as lines:
+        said = []
+        for line in lines:
+            said.append(line)
+            if "Cross-validating" in line:
+                time.sleep(0.5)
+                os.killpg(process.pid, how)
+        code = process.wait(timeout=60)
+    if how == signal.SIGINT:
+        assert code == 130
+        assert said[-1].startswith("jali: interrupted.")
+        assert "Traceback" not in "".join(said)
+        assert "given back" in jali(tmp_path, "ledger", "show").stdout.replace("\n", " ")
+    deadline = time.monotonic() + 20
+    while servers_of(tmp_path):
+        assert time.monotonic() < deadline, servers_of(tmp_path)
+        time.sleep(0.2)
+    again = clean(jali(tmp_path, "run", *arguments))
+    assert again.returncode == 0, again.stderr
+    assert " v1\n" in again.stdout
+
+
+def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
+    folder, _, _ = finished
+    process = subprocess.Popen(
+        [JALI, "ui"], cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        said = [next(lines) for _ in range(3)]
+        addresses = dict(line.split() for line in said[1:])
+        assert set(addresses) == {"MLflow", "Prefect"}
+        for address in addresses.values():
+            with urlopen(address, timeout=10) as response:
+                assert response.status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+    assert servers_of(folder) == []
+
+
+def test_help_answers_at_once_and_every_command_has_some(tmp_path: Path) -> None:
+    for command in ([], ["run"], ["validate"], ["recommenders"], ["ledger"], ["ledger", "show"], ["ui"]):
+        outcome = jali(tmp_path, *command, "--help")
+        assert outcome.returncode == 0
+        assert "Usage" in outcome.stdout
+    program = (
+        "import sys; import flows.cli; print([m for m in ('prefect', 'mlflow', 'numpy', 'pandas') if m in sys.modules])"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert outcome.stdout == "[]\n"
+
+
+def test_recommenders_are_listed_with_their_settings(tmp_path: Path) -> None:
+    outcome = jali(tmp_path, "recommenders")
+    assert outcome.returncode == 0
+    text = " ".join(outcome.stdout.split())
+    assert "--set pdp-histogram.threshold=max" in text
+    assert "Nothing is promised" in text

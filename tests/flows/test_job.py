@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.job import candidates, make_job, read_config
+from models.errors import SpecError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_without_settings_it_is_the_sample() -> None:
+    job = make_job({})
+    assert (job.source, job.ratings, job.folds, job.publish) == ("sample", None, 10, True)
+    assert [candidate.label for candidate in candidates(job)] == ["pmf (no privacy)", "pdp-histogram ε=1"]
+
+
+def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").touch()
+    assert make_job({"ratings": str(tmp_path / "r.csv"), "scale": "1:5:1"}).source == "r.csv"
+    assert make_job({"ratings": {"path": str(tmp_path / "r.csv")}, "source": "films"}).source == "films"
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon: this should be greater than 0"),
+        ({"privacy": {"epsilon": -1}}, "privacy.epsilon: this should be greater than 0"),
+        ({"privacy": {"epsilon": "nan"}}, "privacy.epsilon: this should be a finite number"),
+        ({"privacy": {"epsilon": "much"}}, "privacy.epsilon: this should be a valid number"),
+        ({"privacy": {"epsilon": 1, "policy": "default"}}, "either one epsilon for all or a policy"),
+        ({"privacy": {"unit": "user", "policy": "default"}}, "speaks of single ratings"),
+        ({"privacy": {"unit": "item"}}, "privacy.unit"),
+        ({"privacy": {"delta": 1}}, "privacy.delta"),
+        ({"privacy": {"policy": {"conservative": 0.9}}}, "add up to at most 1"),
+        ({"folds": 1}, "folds: this should be greater than or equal to 2"),
+        ({"folds": "ten"}, "folds"),
+        ({"scale": "five"}, "LOW:HIGH:STEP"),
+        ({"recommenders": "pmf,magic"}, "no recommender 'magic'"),
+        ({"recommenders": "pmf,pmf"}, "every recommender once"),
+        ({"recommenders": ""}, "no recommender ''"),
+        ({"settings": {"pmf": {"factors": 3}}}, "no setting factors"),
+        ({"settings": {"pmf": {"n_factors": 0}}}, "pmf: n_factors"),
+        ({"recommenders": "pmf", "settings": {"pdp-histogram": {}}}, "not among the recommenders"),
+        ({"ratings": "nope.csv"}, "nope.csv does not exist"),
+        ({"items": "nope.csv"}, "nope.csv does not exist"),
+        ({"source": "a/b"}, "source"),
+        ({"spurce": "x"}, "no setting spurce"),
+        ({"ratings": {"delimiter": ","}}, "path"),
+        ({"ratings": 3}, "ratings"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_before_anything_starts(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        make_job(config)
+    assert sentence in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+    assert "\n" not in str(refusal.value)
+
+
+def test_personalised_releases_share_everybodys_epsilon() -> None:
+    (_, histogram) = candidates(make_job({"privacy": {"policy": "default"}}))
+    assert histogram.specification.fraction == 1
+    (_, half) = candidates(make_job({"privacy": {"policy": "default", "fraction": 0.5}}))
+    assert half.guarantee.epsilon == 0.5
+
+
+def test_the_folds_raise_what_validation_demands() -> None:
+    assert make_job({"folds": 7}).minimums.min_ratings == 7
+    assert make_job({"validation": {"min_ratings": 100}}).minimums.min_ratings == 100
+
+
+@pytest.mark.parametrize("content", ["- a\n- b\n", "a: [", "\x00", "just words"])
+def test_a_configuration_that_is_none_is_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "c.yaml").write_text(content)
+    with pytest.raises(SpecError, match=r"configuration .*c\.yaml"):
+        read_config(str(tmp_path / "c.yaml"))
+    with pytest.raises(SpecError, match="cannot be read"):
+        read_config(str(tmp_path / "missing.yaml"))
+
+
+def test_the_example_shows_every_setting_and_is_the_default() -> None:
+    example = yaml.safe_load((ROOT / "docs" / "jali.example.yaml").read_text())
+    assert make_job(example).model_dump() == make_job({}).model_dump() | {"settings": example["settings"]}
+
+    def names(model: type) -> set[str]:
+        return set(model.model_fields)  # type: ignore[attr-defined]
+
+    from flows.job import Job, Privacy
+    from models.index import RECOMMENDERS
+    from tasks.validation import Minimums
+
+    text = (ROOT / "docs" / "jali.example.yaml").read_text()
+    assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums))
+    for name, kind in RECOMMENDERS.items():
+        assert set(example["settings"][name]) == names(kind)
