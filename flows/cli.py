@@ -220,10 +220,10 @@ def exit_codes() -> Iterator[None]:
         typer.echo(f"jali: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        typer.echo(
-            "jali: interrupted. What was not published yet is not published; run again whenever you like.", err=True
-        )
-        raise typer.Exit(130) from None
+        sentence = "interrupted. What was not published yet is not published; run again whenever you like."
+        typer.echo(f"jali: {sentence}", err=True)
+        sys.stdout.flush()
+        os._exit(130)  # a fold under way cannot be stopped, and nobody should have to wait for it
     except (typer.Exit, typer.Abort, SystemExit):
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from prefect import flow
 from prefect.futures import as_completed
@@ -36,10 +37,20 @@ class Result:
         return (self.candidate.guarantee.epsilon or 0.0) if self.version else 0.0
 
 
+class PromptThreads(ThreadPoolTaskRunner):
+    """Threads that are not waited for when the flow ends by an error: Ctrl-C answers at once."""
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        if exc_type is not None and self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+        super().__exit__(exc_type, exc_value, traceback)
+
+
 @flow(
     name="jali run",
     flow_run_name="{job.source}",
-    task_runner=ThreadPoolTaskRunner(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
+    task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
 def run(job: Job) -> list[Result]:

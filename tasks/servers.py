@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +17,17 @@ from urllib.request import urlopen
 from models.errors import EnvironmentFault
 from tasks.state import State
 
-START_SECONDS = 90
+START_SECONDS, STOP_SECONDS = 90, 10
 
-# A server must end when we do, however we end, and must not hear the Ctrl-C that is for us: it runs in a
-# session of its own, under a shell that ends it when the pipe from us closes.
-TIED_TO_A_PIPE = 'exec 3<&0; "$@" </dev/null 3<&- & server=$!; (read _ <&3; kill $server) & wait $server'
+# A server must end when we do, however we end, with all that it started, and must not hear the Ctrl-C that
+# is for us: it runs in a session of its own, under a shell that ends the whole when the pipe from us closes.
+TIED_TO_A_PIPE = """
+trap : TERM
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+(read _ <&3; kill 0) &
+while kill -0 $server 2>/dev/null; do wait $server; done
+"""
 
 
 @contextmanager
@@ -63,7 +70,8 @@ def user_interfaces(state: State) -> Iterator[dict[str, str]]:
             port = _free_port()
             command = ["mlflow", "server", "--backend-store-uri", state.tracking_uri]
             command += ["--default-artifact-root", state.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
-            waits.append(stack.enter_context(_server(command, port, "/health", state)))
+            settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # a dozen workers for jobs we never give it
+            waits.append(stack.enter_context(_server(command, port, "/health", state, settings)))
             addresses["MLflow"] = f"http://127.0.0.1:{port}"
         else:
             addresses["MLflow"] = state.tracking_uri
@@ -112,7 +120,11 @@ def _server(
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(timeout=START_SECONDS)
+        try:
+            process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _answers(url: str) -> bool:

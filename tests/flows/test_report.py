@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.report import require_writable, write_report
+from models.errors import EnvironmentFault
+
+
+def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:
+    require_writable(str(tmp_path / "r.json"))
+    with pytest.raises(EnvironmentFault, match="cannot be written"):
+        require_writable(str(tmp_path / "no" / "such" / "r.json"))
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_report(str(tmp_path / "r.json"), {"seconds": 1.5})
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+    with pytest.raises(EnvironmentFault, match="cannot be written"):
+        write_report("/proc/r.json", {})
