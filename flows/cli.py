@@ -334,6 +334,10 @@ def _show(job: Job, results: list[Result], seconds: float) -> None:
     out.print(result_table(results))
     if job.report:
         write_report(job.report, report(job, results, seconds))
+    for result in results:
+        promise = result.candidate.guarantee
+        if promise.verdict in ("conditional", "broken"):
+            out.print(f"\n{result.candidate.name} is {promise.verdict}: {promise.conditions[-1]}.", highlight=False)
     _say_what_next(out, job, sum(result.epsilon_spent for result in results), seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,10 @@ class Candidate:
 
     @property
     def params(self) -> dict[str, str]:
-        """Every setting and every privacy parameter, as text."""
+        """Every setting and every privacy parameter, as text.
+
+        MLflow's comparison preselects the first parameters by name that differ: so privacy comes before settings.
+        """
         settings = self.recommender.model_dump(mode="json")
         promise = self.guarantee
         privacy = {
@@ -68,8 +72,8 @@ class Candidate:
                 privacy |= {f"policy.{name}": str(value) for name, value in policy.items()}
         return {
             "recommender": self.name,
-            **{name: str(value) for name, value in settings.items()},
             **{f"privacy.{name}": value for name, value in privacy.items()},
+            **{f"setting.{name}": str(value) for name, value in settings.items()},
         }
 
 
@@ -129,7 +133,13 @@ def log_evaluations(
         figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
         paths = save_figures(figures, Path(folder))
         for candidate in candidates:
-            run = client.create_run(experiment, run_name=candidate.label, tags={"source": source, **_about(candidate)})
+            seconds = evaluations[candidate.name].seconds
+            run = client.create_run(
+                experiment,
+                start_time=int((time.time() - seconds) * 1000),  # MLflow then shows the seconds of the evaluation
+                run_name=candidate.label,
+                tags={"source": source, **_about(candidate)},
+            )
             runs[candidate.name] = run.info.run_id
             _log_numbers(client, run.info.run_id, candidate, evaluations[candidate.name], n_folds)
             for path in paths:
@@ -159,9 +169,10 @@ def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evalua
     from mlflow.entities import Metric, Param
 
     summaries = evaluation.summaries
-    numbers: dict[str, float] = {"fit_seconds": evaluation.fit_seconds, "cv_seconds": evaluation.seconds}
+    numbers: dict[str, float] = {}  # cv_rmse first: MLflow's comparison preselects the first metric
     for kind, prefix in (("client", "cv"), ("visitor", "visitor"), ("paper", "paper")):
         numbers |= {f"{prefix}_{name}": value for name, value in (summaries[kind] or {}).items()}
+    numbers |= {"fit_seconds": evaluation.fit_seconds, "cv_seconds": evaluation.seconds}
     if candidate.guarantee.epsilon is not None:
         numbers["privacy.epsilon"] = candidate.guarantee.epsilon
     metrics = [Metric(name, value, 0, 0) for name, value in numbers.items()]

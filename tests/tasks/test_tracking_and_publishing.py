@@ -61,7 +61,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     run = client.get_run(runs["pdp-histogram"])
     assert run.info.run_name == "pdp-histogram ε=1"
     assert run.info.status == "FINISHED"
-    assert run.data.params["threshold"] == "max"
+    assert run.data.params["setting.threshold"] == "max"
     assert run.data.params["folds"] == "3"
     assert run.data.params["privacy.relation"] == "add_or_remove"
     assert run.data.params["privacy.epsilon_spent"] == "1"
