@@ -1,0 +1,121 @@
+"""How fast the kernels are on MovieLens 1M, beside a peer where one is installed.
+
+    python benchmarks/speed.py FOLDER [--repeat 5]
+
+FOLDER holds ratings.csv.gz and movies.dat. Every figure is the median of so many runs, after one that
+compiles. With cornac installed (benchmarks/requirements.txt, an environment of its own), its MF with the
+same factors is fitted on the same ratings in the same process, turn by turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from models.evaluation import client_scores, deal_ratings
+from models.factorization.als import solve_factors
+from models.factorization.pmf import PMF, initial_items
+from models.histogram.pdp_histogram import PDPHistogram
+from models.privacy.noise import ExactNoise, SeededNoise
+from models.privacy.specification import PrivacySpecification
+from models.ratings import Catalogue, Ratings, RatingScale
+
+SPECIFICATION = PrivacySpecification(epsilon=1)
+THREADS = os.cpu_count() or 1
+
+
+def read(folder: Path) -> Ratings:
+    """ML-1M without the rest of Jali, so that any environment with numpy can run this."""
+    table = np.loadtxt(folder / "ratings.csv.gz", dtype=np.int64, delimiter=",", skiprows=1)
+    users, user_rows = np.unique(table[:, 0], return_inverse=True)
+    items, item_rows = np.unique(table[:, 1], return_inverse=True)
+    return Ratings(
+        user_rows.astype(np.int32),
+        item_rows.astype(np.int32),
+        table[:, 2].astype(np.float32),
+        tuple(map(str, users)),
+        Catalogue.of_items([str(item) for item in items], public=True),
+        RatingScale(low=1, high=5),
+    )
+
+
+def fresh(ratings: Ratings) -> Ratings:
+    """The same ratings without cached views."""
+    return ratings.where(np.ones(len(ratings), np.bool_))
+
+
+def timed(work: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Median seconds of each, taken turn by turn so that whatever else the machine does meets all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for turn in range(repeat + 1):
+        for name, do in work.items():
+            began = perf_counter()
+            do()
+            if turn:
+                seconds[name].append(perf_counter() - began)
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def own_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
+    V = initial_items(ratings.n_items, 20)
+    by_user, by_item = ratings.by_user, ratings.by_item
+    factors = PDPHistogram().fit(ratings, SPECIFICATION, SeededNoise()).factors
+
+    def sweep() -> None:
+        U = solve_factors(by_user, V, centre=3.58, precision=0.06, n_threads=THREADS)
+        solve_factors(by_item, U, centre=3.58, precision=0.06, n_threads=THREADS)
+
+    return {
+        "ALS sweep, both halves, d=20": sweep,
+        "pmf fit, 15 sweeps, d=20": lambda: PMF().fit(fresh(ratings), SPECIFICATION, SeededNoise(), n_threads=THREADS),
+        "pdp-histogram fit, fast noise": lambda: PDPHistogram().fit(fresh(ratings), SPECIFICATION, SeededNoise()),
+        "pdp-histogram fit, exact noise": lambda: PDPHistogram().fit(fresh(ratings), SPECIFICATION, ExactNoise()),
+        "fold-in of all users": lambda: factors.fold_in(by_user.start, by_user.other, by_user.values),
+    }
+
+
+def peer_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
+    try:
+        import cornac
+    except ImportError:
+        return {}
+    triples = list(
+        zip(ratings.users.tolist(), ratings.items.tolist(), ratings.values.astype(float).tolist(), strict=True)
+    )
+    data = cornac.data.Dataset.from_uir(triples)
+    return {"cornac MF fit, 20 epochs, d=20": lambda: cornac.models.MF(k=20, max_iter=20, lambda_reg=0.02).fit(data)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    ratings = read(arguments.folder)
+
+    seconds = timed(own_work(ratings) | peer_work(ratings), arguments.repeat)
+    print(f"{len(os.sched_getaffinity(0))} cores, median of {arguments.repeat}")
+    for name, value in seconds.items():
+        print(f"| {name} | {value * 1000:.0f} ms |")
+    peer = seconds.get("cornac MF fit, 20 epochs, d=20")
+    if peer:
+        print(f"| ratio pmf to cornac MF | {seconds['pmf fit, 15 sweeps, d=20'] / peer:.2f} |")
+
+    folds = deal_ratings(ratings, 5)
+    rmse = []
+    for fold in range(5):
+        train, test = ratings.where(folds != fold), ratings.where(folds == fold)
+        scores = client_scores(PMF().fit(train, SPECIFICATION, SeededNoise(), n_threads=THREADS), train, test)
+        assert scores is not None
+        rmse.append(scores.rmse)
+    print(f"| pmf, client RMSE, 5 folds | {np.mean(rmse):.4f} |")
+
+
+if __name__ == "__main__":
+    main()
