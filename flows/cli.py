@@ -8,17 +8,18 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from models.errors import InternalFault, JaliError, SpecError
+from models.errors import InternalFault, JaliError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.job import Job
     from flows.run import Result
+    from tasks.state import State
 
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
@@ -87,11 +88,13 @@ def run_command(
         console = _console(stderr=True)
         began = perf_counter()
         with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
-            job = _job(
+            from flows.options import job_from
+
+            job = job_from(
                 config,
-                ratings=_ratings_options(ratings, format_name, columns, delimiter),
+                ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
                 privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
-                settings=_settings(set_ or []),
+                assignments=set_ or [],
                 other={
                     "items": items,
                     "scale": scale,
@@ -119,12 +122,18 @@ def validate_command(
 ) -> None:
     """Check the ratings alone and say which rows break which rule, on this terminal and nowhere else."""
     with exit_codes():
-        options = _ratings_options(ratings, format_name, columns, delimiter)
-        job = _job(config, options, {}, {}, {"items": items, "scale": scale, "folds": folds})
         _prepare()
+        from flows.options import job_from
         from tasks.loading import load
         from tasks.validation import explain
 
+        job = job_from(
+            config,
+            ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
+            privacy={},
+            assignments=[],
+            other={"items": items, "scale": scale, "folds": folds},
+        )
         problems = explain(load(job.ratings, job.items, job.scale), job.minimums)
         for problem in problems:
             typer.echo(problem)
@@ -237,76 +246,6 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(fault.exit_code) from None
 
 
-def _job(
-    config: str | None,
-    ratings: dict[str, Any],
-    privacy: dict[str, Any],
-    settings: dict[str, Any],
-    other: dict[str, Any],
-) -> Job:
-    """The configuration file's settings, overlaid with those of the command line."""
-    _prepare()
-    from flows.job import make_job, read_config
-
-    told = read_config(config) if config else {}
-    told |= {name: value for name, value in other.items() if value is not None}
-    if ratings:
-        before = told.get("ratings")
-        told["ratings"] = {**({"path": before} if isinstance(before, str) else before or {}), **ratings}
-    chosen = {name: value for name, value in privacy.items() if value is not None}
-    if chosen:
-        if "policy" in chosen and chosen["policy"] != "default":
-            chosen["policy"] = read_config(chosen["policy"])
-        other_way = {"epsilon": "policy", "policy": "epsilon"}
-        before = {
-            name: value
-            for name, value in (told.get("privacy") or {}).items()
-            if other_way.get(name) not in chosen  # the command line's promise replaces the file's
-        }
-        told["privacy"] = {**before, **chosen}
-    for name, its_settings in settings.items():
-        all_settings = told.setdefault("settings", {})
-        all_settings[name] = {**all_settings.get(name, {}), **its_settings}
-    return make_job(told)
-
-
-def _ratings_options(
-    path: str | None, format_name: str | None, columns: str | None, delimiter: str | None
-) -> dict[str, Any]:
-    given = {
-        "path": path,
-        "format": format_name,
-        "delimiter": delimiter,
-        "columns": columns and _pairs(columns, "--columns"),
-    }
-    if given["delimiter"] in ("\\t", "tab"):
-        given["delimiter"] = "\t"
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _pairs(text: str, option: str) -> dict[str, str]:
-    pairs = [part.split("=", 1) for part in text.split(",")]
-    if not all(len(pair) == 2 and all(pair) for pair in pairs):
-        raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {text!r}.")
-    return {pair[0]: pair[1] for pair in pairs}
-
-
-def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
-    import yaml
-
-    settings: dict[str, dict[str, Any]] = {}
-    for text in assignments:
-        target, equals, value = text.partition("=")
-        name, dot, key = target.partition(".")
-        if not (equals and dot and name and key):
-            raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {text!r}.")
-        try:
-            settings.setdefault(name, {})[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise SpecError(f"the value in --set {text!r} is no number, word or list.") from None
-    return settings
-
-
 @contextmanager
 def _prefect() -> Iterator[Callable[[], None]]:
     """A Prefect server: where we start our own, it boots while we read the settings."""
@@ -363,7 +302,7 @@ def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None
         say(f"  {job.report}   the same figures and more, as JSON")
 
 
-def _prepare() -> Any:
+def _prepare() -> State:
     from tasks.state import prepare
 
     return prepare()

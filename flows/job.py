@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -97,6 +98,22 @@ def make_job(config: dict[str, Any]) -> Job:
     return job
 
 
+class PlainLoader(yaml.SafeLoader):
+    """YAML without base sixty: PyYAML reads `scale: 1:5:1` as 3901 seconds."""
+
+
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+PlainLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
+PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+    list("-+0123456789."),
+)
+
+
 def read_config(path: str) -> dict[str, Any]:
     """The settings in a YAML file.
 
@@ -104,7 +121,7 @@ def read_config(path: str) -> dict[str, Any]:
       SpecError: there is no such file, or it holds no settings.
     """
     try:
-        config = yaml.safe_load(Path(path).read_text())
+        config = yaml.load(Path(path).read_text(), PlainLoader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise SpecError(f"the configuration {path} cannot be read ({error.strerror}).") from None
     except (yaml.YAMLError, UnicodeDecodeError):

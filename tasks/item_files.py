@@ -48,7 +48,8 @@ def read_items(path: Path) -> Catalogue:
       EnvironmentFault: it cannot be read.
     """
     raw = read_bytes(path, "items")
-    if path.name == "u.item":
+    name = path.name.removesuffix(".gz")
+    if name == "u.item":
         rows = [line.split("|") for line in _latin_lines(raw)]
         _require_width(rows, 5 + len(ML_100K_GENRES), path)
         tags = [
@@ -56,7 +57,7 @@ def read_items(path: Path) -> Catalogue:
             for row in rows
         ]
         return catalogue_of([row[0] for row in rows], [row[1] for row in rows], tags, path.name)
-    if path.name.endswith(".dat"):
+    if name.endswith(".dat"):
         rows = [line.split("::") for line in _latin_lines(raw)]
         _require_width(rows, 3, path)
         return catalogue_of([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], path.name)

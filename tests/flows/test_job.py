@@ -61,6 +61,17 @@ def test_a_wrong_setting_is_one_sentence_before_anything_starts(config: dict[str
     assert "\n" not in str(refusal.value)
 
 
+def test_without_a_public_catalogue_the_promise_is_conditional_before_a_file_is_opened(tmp_path: Path) -> None:
+    for name in ("r.csv", "items.csv", "u.data"):
+        (tmp_path / name).touch()
+    own: dict[str, Any] = {"ratings": str(tmp_path / "r.csv"), "scale": "1:5:1", "recommenders": "pdp-histogram"}
+    verdicts = [
+        candidates(make_job(config))[0].guarantee.verdict
+        for config in (own, own | {"items": str(tmp_path / "items.csv")}, own | {"ratings": str(tmp_path / "u.data")})
+    ]
+    assert verdicts == ["conditional", "proven", "proven"]
+
+
 def test_personalised_releases_share_everybodys_epsilon() -> None:
     (_, histogram) = candidates(make_job({"privacy": {"policy": "default"}}))
     assert histogram.specification.fraction == 1

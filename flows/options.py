@@ -1,0 +1,96 @@
+"""From the command line's words to a job: options overlay the configuration file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from flows.job import Job, PlainLoader, make_job, read_config
+from models.errors import SpecError
+
+EITHER_OR = {"epsilon": "policy", "policy": "epsilon"}
+
+
+def job_from(
+    config: str | None,
+    *,
+    ratings: dict[str, str | None],
+    privacy: dict[str, str | None],
+    assignments: list[str],
+    other: dict[str, Any],
+) -> Job:
+    """The configuration file's settings, overlaid with those given on the command line (None: not given).
+
+    Args:
+      config: path of a YAML file, or None.
+      ratings: path, format, columns (`user=A,item=B`) and delimiter of the ratings file.
+      privacy: epsilon, policy (a path, or `default`), unit, delta and fraction.
+      assignments: `RECOMMENDER.SETTING=VALUE`.
+      other: the settings of Job that are one value each.
+
+    Raises:
+      SpecError: something is unknown, malformed or contradicts itself.
+    """
+    told = read_config(config) if config else {}
+    told |= _given(other)
+    _overlay_ratings(told, _given(ratings))
+    _overlay_privacy(told, _given(privacy))
+    for name, settings in _settings(assignments).items():
+        all_settings = told["settings"] = dict(_mapping(told, "settings"))
+        all_settings[name] = {**(all_settings.get(name) or {}), **settings}
+    return make_job(told)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _mapping(told: dict[str, Any], name: str) -> dict[str, Any]:
+    value = told.get(name) or {}
+    if not isinstance(value, dict):
+        raise SpecError(f"{name} in the configuration must hold `setting: value` lines; see docs/jali.example.yaml.")
+    return value
+
+
+def _overlay_ratings(told: dict[str, Any], given: dict[str, Any]) -> None:
+    if not given:
+        return
+    if "columns" in given:
+        given["columns"] = _pairs(given["columns"], "--columns")
+    if given.get("delimiter") in ("\\t", "tab"):
+        given["delimiter"] = "\t"
+    if isinstance(told.get("ratings"), str):
+        told["ratings"] = {"path": told["ratings"]}
+    told["ratings"] = {**_mapping(told, "ratings"), **given}
+
+
+def _overlay_privacy(told: dict[str, Any], given: dict[str, Any]) -> None:
+    if not given:
+        return
+    if given.get("policy", "default") != "default":
+        given["policy"] = read_config(given["policy"])
+    replaced = {EITHER_OR[name] for name in given if name in EITHER_OR} - set(given)
+    before = {name: value for name, value in _mapping(told, "privacy").items() if name not in replaced}
+    told["privacy"] = {**before, **given}
+
+
+def _pairs(text: str, option: str) -> dict[str, str]:
+    pairs = [part.split("=", 1) for part in text.split(",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {text!r}.")
+    return {pair[0]: pair[1] for pair in pairs}
+
+
+def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
+    settings: dict[str, dict[str, Any]] = {}
+    for text in assignments:
+        target, equals, value = text.partition("=")
+        name, dot, key = target.partition(".")
+        if not (equals and dot and name and key):
+            raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {text!r}.")
+        try:
+            settings.setdefault(name, {})[key] = yaml.load(value, PlainLoader)  # noqa: S506 - a SafeLoader
+        except yaml.YAMLError:
+            raise SpecError(f"the value in --set {text!r} is no number, word or list.") from None
+    return settings

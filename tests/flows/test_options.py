@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.job import Job
+from flows.options import job_from
+from models.errors import SpecError
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        Path(name).touch()
+    Path("c.yaml").write_text(
+        "ratings: {path: a.csv, delimiter: ';'}\nscale: 1:5:1\nfolds: 7\nprivacy: {epsilon: 0.5, delta: 1.0e-7}\n"
+        "settings: {pmf: {n_factors: 3, n_sweeps: 4}}\n"
+    )
+    Path("policy.yaml").write_text("conservative: 0.3\n")
+
+
+def job(config: str | None = "c.yaml", **given: Any) -> Job:
+    return job_from(
+        config,
+        ratings=given.pop("ratings", {}),
+        privacy=given.pop("privacy", {}),
+        assignments=given.pop("assignments", []),
+        other=given,
+    )
+
+
+def test_the_command_line_overrides_the_file_setting_by_setting() -> None:
+    told = job(ratings={"path": "b.csv", "format": None}, folds="3", assignments=["pmf.n_factors=9"])
+    assert told.ratings is not None
+    assert (told.ratings.path, told.ratings.delimiter, told.folds) == ("b.csv", ";", 3)
+    assert told.settings == {"pmf": {"n_factors": 9, "n_sweeps": 4}}
+    assert (told.privacy.epsilon, told.privacy.delta) == (0.5, 1e-7)
+
+
+def test_a_policy_on_the_command_line_replaces_the_files_epsilon_and_the_other_way_round() -> None:
+    told = job(privacy={"policy": "policy.yaml", "epsilon": None})
+    assert told.privacy.epsilon is None
+    assert told.privacy.policy is not None
+    assert told.privacy.policy.conservative == 0.3
+    Path("c.yaml").write_text("privacy: {policy: default}\n")
+    assert job(privacy={"epsilon": "2"}).privacy.policy is None
+
+
+def test_columns_and_delimiters_are_read() -> None:
+    told = job(None, ratings={"path": "a.csv", "columns": "user=u,item=i", "delimiter": "tab"}, scale="1:5:1")
+    assert told.ratings is not None
+    assert (told.ratings.columns, told.ratings.delimiter) == ({"user": "u", "item": "i"}, "\t")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"ratings": {"path": "a.csv", "columns": "user"}}, "NAME=VALUE pairs"),
+        ({"ratings": {"path": "a.csv", "columns": "who=x"}}, "columns"),
+        ({"ratings": {"path": "a.csv", "delimiter": ";;"}}, "delimiter"),
+        ({"ratings": {"format": "xml", "path": "a.csv"}}, "format"),
+        ({"privacy": {"epsilon": "1", "policy": "default"}}, "either one epsilon"),
+        ({"privacy": {"policy": "nope.yaml"}}, "nope.yaml cannot be read"),
+        ({"assignments": ["pmf"]}, "RECOMMENDER.SETTING=VALUE"),
+        ({"assignments": ["pmf.n_factors=["]}, "no number, word or list"),
+    ],
+)
+def test_malformed_options_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        job(**given)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", ["privacy: 3\n", "settings: [a]\n", "ratings: [a]\n", "folds: {a: b}\n"])
+def test_a_file_with_the_wrong_shape_is_one_sentence(content: str) -> None:
+    Path("c.yaml").write_text(content)
+    with pytest.raises(SpecError):
+        job(ratings={"path": "a.csv"}, privacy={"epsilon": "1"}, assignments=["pmf.n_factors=9"])
