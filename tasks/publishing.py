@@ -146,15 +146,17 @@ def _description(source: str, candidate: Candidate) -> str:
 
 def _signature() -> ModelSignature:
     from mlflow.models import ModelSignature
-    from mlflow.types.schema import Array, ColSpec, DataType, Object, Property, Schema
+    from mlflow.types.schema import AnyType, Array, ColSpec, DataType, Object, Property, Schema
 
-    own = Array(Object([Property("item", DataType.string), Property("rating", DataType.double)]))
+    # AnyType where JSON has one kind of number and MLflow several: `"rating": 5` is no double to it, and a
+    # field that only some of the requests have is no long. The model script says what is wrong.
+    own = Array(Object([Property("item", AnyType()), Property("rating", AnyType())]))
     return ModelSignature(
         inputs=Schema(
             [
                 ColSpec(own, "ratings"),
-                ColSpec(DataType.long, "n", required=False),
-                ColSpec(Array(DataType.string), "items", required=False),
+                ColSpec(AnyType(), "n", required=False),
+                ColSpec(AnyType(), "items", required=False),
             ]
         ),
         outputs=Schema(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -165,6 +166,14 @@ def asked_of(port: int, *requests: dict) -> list[dict]:
         return json.load(response)["predictions"]
 
 
+def refused_by(port: int, request: dict) -> str:
+    with pytest.raises(HTTPError) as refusal:
+        asked_of(port, request)
+    assert refusal.value.code == 400
+    with refusal.value as response:
+        return response.read().decode()
+
+
 def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: State, tmp_path: Path) -> None:
     version = published(candidate(), ratings, state)
     with socket.socket() as probe:
@@ -189,10 +198,19 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
                 assert server.poll() is None, (tmp_path / "log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.3)
-        own = [{"item": "i1", "rating": 5.0}, {"item": "i2", "rating": 1.0}, {"item": "elsewhere", "rating": 3.0}]
-        (best,) = asked_of(port, {"ratings": own, "n": 3})
-        (asked,) = asked_of(port, {"ratings": own, "items": ["i5", "i6"]})
+        own = [{"item": "i1", "rating": 5}, {"item": "i2", "rating": 1.0}, {"item": "elsewhere", "rating": 3}]
+        best, asked = asked_of(port, {"ratings": own, "n": 3}, {"ratings": own, "items": ["i5", "i6"]})
         (default,) = asked_of(port, {"ratings": own})
+        refusals = [
+            refused_by(port, request)
+            for request in (
+                {"ratings": [{"item": "i1", "rating": 77.25}]},
+                {"ratings": [{"item": "i1", "rating": "much"}]},
+                {"ratings": [], "n": -1},
+                {"ratings": [], "n": 2.5},
+                {"ratings": [], "items": ["i1", "elsewhere"]},
+            )
+        ]
     finally:
         if server.poll() is None:
             os.killpg(server.pid, 15)
@@ -205,3 +223,11 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
     assert asked["items"] == ["i5", "i6"]
     assert all(1 <= rating <= 5 for rating in asked["ratings"])
     assert len(default["items"]) == 10
+    for refusal, sentence in zip(
+        refusals,
+        ("from 1 to 5", "a number", "at least 0", "whole number", "1 of the items"),
+        strict=True,
+    ):
+        assert sentence in refusal
+    # MLflow's answer quotes the request to whoever sent it; its log, which others read, must not.
+    assert "77.25" not in (tmp_path / "log").read_text()
