@@ -179,8 +179,8 @@ def ledger_show(source: SourceName = None) -> None:
             console.print("Nothing was spent yet. `jali run` makes the first release.")
             return
         table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-        for heading in ("when (UTC)", "source", "recommender", "protects", "ε claimed", "ε proven", "state"):
-            table.add_column(heading, overflow="fold", justify="right" if "ε" in heading else "left")
+        for heading in ("when (UTC)", "source", "recommender", "protects", "ε\nclaimed", "ε\nproven", "δ", "state"):
+            table.add_column(heading, overflow="fold", justify="right" if heading[0] in "εδ" else "left")
         for entry in entries:
             table.add_row(
                 entry.at[:16].replace("T", " "),
@@ -189,13 +189,18 @@ def ledger_show(source: SourceName = None) -> None:
                 f"{entry.unit}, {entry.relation.replace('_', ' ')}",
                 f"{entry.claimed_epsilon:g}",
                 "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
+                f"{entry.delta:g}",
                 entry.outcome,
             )
         console.print(table)
-        promises = sorted({(e.source, e.unit, e.relation) for e in entries if e.state in SPENT})
-        for name, unit, relation in promises:
-            total = ledger.spent(name, unit=unit, relation=relation)
-            console.print(f"{name}: ε={total:g} spent for each {unit} ({relation.replace('_', ' ')}), by addition.")
+        for name, unit, relation in sorted({(e.source, e.unit, e.relation) for e in entries if e.state in SPENT}):
+            epsilon, delta = ledger.spent(name, unit=unit, relation=relation)
+            also = ", releases with unit user included" if unit == "rating" else ", besides what each rating pays"
+            console.print(
+                f"{name}: ε={epsilon:g}, δ={delta:g} spent for each {unit} ({relation.replace('_', ' ')}), "
+                f"by addition{also}.",
+                highlight=False,
+            )
 
 
 @app.command("ui")
@@ -294,8 +299,8 @@ def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None
     say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
-    unit = job.privacy.unit
-    say(f"This run spent at most ε={spent:g} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
+    unit, delta = job.privacy.unit, f" at δ={job.privacy.delta:g}" if job.privacy.unit == "user" and spent else ""
+    say(f"This run spent at most ε={spent:g}{delta} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:

@@ -11,7 +11,14 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_v
 
 from models.errors import SpecError
 from models.index import RECOMMENDERS, first_problem, make_recommender
-from models.privacy.specification import Policy, PrivacySpecification, Unit
+from models.privacy.specification import (
+    LEAST_DELTA,
+    LEAST_EPSILON,
+    MOST_EPSILON,
+    Policy,
+    PrivacySpecification,
+    Unit,
+)
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
@@ -35,16 +42,16 @@ def _policy(value: Any) -> Any:
 class Privacy(BaseModel, frozen=True, extra="forbid"):
     """The promise. With neither epsilon nor policy, epsilon is 1."""
 
-    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(default=None, ge=LEAST_EPSILON, le=MOST_EPSILON)
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
     unit: Unit = "rating"
-    delta: float = Field(default=1e-6, gt=0, lt=1)
-    fraction: float | None = Field(default=None, gt=0, le=1)
+    delta: float = Field(default=1e-6, ge=LEAST_DELTA, lt=1)
+    fraction: float | None = Field(default=None, ge=1e-3, le=1)
     """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
 
 
 class Job(BaseModel, frozen=True, extra="forbid"):
-    source: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}$")
+    source: str
     ratings: Annotated[RatingsFile | None, BeforeValidator(_ratings)] = None
     """None: the sample."""
     items: str | None = None
@@ -61,6 +68,15 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     def minimums(self) -> Minimums:
         """What validation demands; every fold needs a rating."""
         return self.validation.model_copy(update={"min_ratings": max(self.folds, self.validation.min_ratings)})
+
+    @field_validator("source")
+    @classmethod
+    def _a_name_of_its_own(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 ._+-]{0,98}[A-Za-z0-9_+-])?", value):
+            raise ValueError("a source is called by letters, digits, blanks and . _ + -; give it a name with --source")
+        if value.endswith((".releases", ".serving")):
+            raise ValueError("names ending in .releases and .serving are for what leaves; give another with --source")
+        return value
 
     @field_validator("recommenders", mode="before")
     @classmethod

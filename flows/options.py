@@ -33,12 +33,14 @@ def job_from(
       SpecError: something is unknown, malformed or contradicts itself.
     """
     told = read_config(config) if config else {}
+    if ratings.get("path"):
+        told.pop("source", None)
     told |= _given(other)
     _overlay_ratings(told, _given(ratings))
     _overlay_privacy(told, _given(privacy))
     for name, settings in _settings(assignments).items():
         all_settings = told["settings"] = dict(_mapping(told, "settings"))
-        all_settings[name] = {**(all_settings.get(name) or {}), **settings}
+        all_settings[name] = {**_mapping(all_settings, name), **settings}
     return make_job(told)
 
 
@@ -60,6 +62,9 @@ def _overlay_ratings(told: dict[str, Any], given: dict[str, Any]) -> None:
         given["columns"] = _pairs(given["columns"], "--columns")
     if given.get("delimiter") in ("\\t", "tab"):
         given["delimiter"] = "\t"
+    if "path" in given:  # other ratings: how to read the file's, and what they are called, is not theirs
+        told["ratings"] = given
+        return
     if isinstance(told.get("ratings"), str):
         told["ratings"] = {"path": told["ratings"]}
     told["ratings"] = {**_mapping(told, "ratings"), **given}

@@ -31,7 +31,7 @@ def result_table(results: list[Result]) -> Table:
         table.add_row(
             result.candidate.name,
             promise.protects.replace(", ", ",\n"),
-            "-" if promise.epsilon is None else result.candidate.specification.summary(),
+            promise.epsilon_summary,
             f"[{styles[promise.verdict]}]{promise.verdict}[/]",
             f"{client['rmse']:.4f}\n±{client['rmse_sd']:.4f}" if client else "-",
             f"{client['mae']:.3f}" if client else "-",
@@ -74,7 +74,10 @@ def require_writable(path: str) -> None:
     Raises:
       EnvironmentFault: it cannot.
     """
-    folder = Path(path).expanduser().absolute().parent
+    target = Path(path).expanduser().absolute()
+    if target.is_dir():
+        raise EnvironmentFault(f"the report {path} cannot be written: that is a folder. Name a file in it.")
+    folder = target.parent
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"the report {path} cannot be written: {folder} is not a folder one may write to.")
 

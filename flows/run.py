@@ -21,6 +21,7 @@ from tasks.publishing import publish_task
 from tasks.state import current_state
 from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
+from tasks.unstored import whole
 from tasks.validation import validate_task
 
 
@@ -62,7 +63,7 @@ def run(job: Job) -> list[Result]:
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale)
         stage("Validating them")
-        ratings = validate_task(loaded, job.minimums)
+        ratings = validate_task(whole(loaded), job.minimums)
         evaluations = cross_validate(ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
@@ -93,9 +94,9 @@ def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservatio
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
     """One task per recommender and fold, in parallel."""
     stage("Cross-validating", n_folds * len(chosen))
-    dealt: Deal = deal_task(ratings, n_folds)
+    dealt: Deal = deal_task(whole(ratings), n_folds)
     futures = {
-        evaluate_fold_task.submit(c.recommender, ratings, c.specification, dealt, fold): c.name
+        evaluate_fold_task.submit(c.recommender, whole(ratings), c.specification, whole(dealt), fold): c.name
         for fold in range(n_folds)
         for c in chosen
     }
@@ -109,5 +110,5 @@ def release(job: Job, candidate: Candidate, ratings: Ratings, reservation: Reser
     """Pay, fit, publish; nothing of it without a reservation."""
     if reservation is None:
         return None
-    fitted = fit_private_task(candidate.recommender, ratings, candidate.specification, reservation)
-    return publish_task(job.source, candidate, fitted, reservation)
+    fitted = fit_private_task(candidate.recommender, whole(ratings), candidate.specification, reservation)
+    return publish_task(job.source, candidate, whole(fitted), reservation)

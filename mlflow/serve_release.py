@@ -30,7 +30,7 @@ class ReleaseModel(mlflow.pyfunc.PythonModel):
         release = self.release
         own = _own_ratings(request.get("ratings"))
         if _is_given(request.get("items")):
-            items = [str(item) for item in request["items"]]
+            items = _items(request["items"])
             predicted = release.predict(own, items).tolist()
             answer = [
                 (item, release.titles[release.row_of[item]], rating)
@@ -53,6 +53,12 @@ def _own_ratings(entries):
         return {str(entry["item"]): float(entry["rating"]) for entry in entries}
     except (TypeError, ValueError, KeyError):
         raise ReleaseError('ratings is a list of {"item": ..., "rating": a number}.') from None
+
+
+def _items(items):
+    if isinstance(items, str | bytes) or not hasattr(items, "__iter__"):
+        raise ReleaseError("items is a list of the items to predict.")
+    return [str(item) for item in items]
 
 
 def _number_of_items(n):

@@ -61,13 +61,14 @@ def fraction_within(error: Doubles, bounds: Doubles | tuple[float, ...]) -> list
 def ndcg(users: Ints, values: Floats, predicted: Doubles, *, n: int) -> float:
     """Normalised discounted cumulative gain at n, gain 2^rating - 1 (Järvelin and Kekäläinen, TOIS 2002).
 
-    Per user over that user's test items, averaged over users with at least two of them. Items with
-    equal predictions share the mean of the gains they would get.
+    Per user over that user's test items, averaged over users with at least two of them and any gain to
+    be had. Items with equal predictions share the mean of the gains they would get; a rating below zero
+    gains nothing.
     """
-    gain = np.exp2(np.asarray(values, dtype=np.float64)) - 1
+    gain = np.exp2(np.maximum(np.asarray(values, dtype=np.float64), 0)) - 1
     reached = _discounted(users, _mean_of_ties(users, predicted, gain), predicted, n)
     ideal = _discounted(users, gain, gain, n)
-    counted = np.bincount(users, minlength=len(reached))[: len(reached)] >= 2
+    counted = (np.bincount(users, minlength=len(reached)) >= 2) & (ideal > 0)
     return float((reached[counted] / ideal[counted]).mean()) if counted.any() else float("nan")
 
 

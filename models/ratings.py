@@ -6,7 +6,7 @@ validation, the noise and the predictions, and one catalogue says which items ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -25,8 +25,8 @@ Mask = NDArray[np.bool_]
 class RatingScale(BaseModel, frozen=True, extra="forbid"):
     """The public scale of the ratings: `low`, `low + step`, ..., `high`, in rating units."""
 
-    low: float = Field(allow_inf_nan=False)
-    high: float = Field(allow_inf_nan=False)
+    low: float = Field(ge=-1000, le=1000)
+    high: float = Field(ge=-1000, le=1000)
     step: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
@@ -58,7 +58,8 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
     @property
     def levels(self) -> Doubles:
         """Every value a rating can have; shape (n_levels,)."""
-        return np.asarray(self.low + self.step * np.arange(round(self.width / self.step) + 1), dtype=np.float64)
+        # Rounded, so that 0.1 steps give 0.3 as a file has it and not 0.1 * 3.
+        return np.round(self.low + self.step * np.arange(round(self.width / self.step) + 1, dtype=np.float64), 9)
 
     @property
     def midpoint(self) -> float:
@@ -119,13 +120,11 @@ class Grouped:
       start: shape (n_rows + 1,).
       other: shape (n,), the index on the other side (item for a user's row, user for an item's).
       values: shape (n,), rating units.
-      order: shape (n,), where each entry stands in the ratings.
     """
 
     start: NDArray[np.int64]
     other: Ints
     values: Floats
-    order: NDArray[np.int64] = field(repr=False)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -191,4 +190,4 @@ class Ratings:
 def _grouped(rows: Ints, other: Ints, values: Floats, n_rows: int) -> Grouped:
     order = np.argsort(rows, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
-    return Grouped(start, other[order], values[order], order)
+    return Grouped(start, other[order], values[order])

@@ -54,7 +54,7 @@ class Fitted(Generic[Noise]):
         Raises:
           NotReleasable: the noise was not exact, or the recommender promises nothing.
         """
-        if not isinstance(self.noise, ExactNoise):
+        if type(self.noise) is not ExactNoise:  # this guards against mistakes; intent writes its own Release
             raise NotReleasable(
                 f"a release takes ExactNoise; this fit used {type(self.noise).__name__}, which is for "
                 "cross-validation. Fit again with ExactNoise()."

@@ -50,7 +50,7 @@ def read_items(path: Path) -> Catalogue:
     raw = read_bytes(path, "items")
     name = path.name.removesuffix(".gz")
     if name == "u.item":
-        rows = [line.split("|") for line in _latin_lines(raw)]
+        rows = [line.split("|") for line in _lines(raw)]
         _require_width(rows, 5 + len(ML_100K_GENRES), path)
         tags = [
             "|".join(genre for genre, flag in zip(ML_100K_GENRES, row[5:], strict=True) if flag.strip() == "1")
@@ -58,7 +58,7 @@ def read_items(path: Path) -> Catalogue:
         ]
         return catalogue_of([row[0] for row in rows], [row[1] for row in rows], tags, path.name)
     if name.endswith(".dat"):
-        rows = [line.split("::") for line in _latin_lines(raw)]
+        rows = [line.split("::") for line in _lines(raw)]
         _require_width(rows, 3, path)
         return catalogue_of([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], path.name)
     return _read_csv(raw, path)
@@ -86,7 +86,7 @@ def _read_csv(raw: bytes, path: Path) -> Catalogue:
             "where there are any. Add a header line."
         )
     names = [str(at) for at in range(len(header))]
-    table = parse(raw, delimiter=",", names=names, has_header=True, path=path, what="items")
+    table = parse(raw, delimiter=",", names=names, has_header=True, path=path, what="items", nulls=("",))
 
     def texts(at: int | None) -> list[str]:
         return [""] * len(table) if at is None else [text or "" for text in table.column(at).to_pylist()]
@@ -96,8 +96,13 @@ def _read_csv(raw: bytes, path: Path) -> Catalogue:
     return catalogue_of(texts(item), texts(title), texts(tags), str(path))
 
 
-def _latin_lines(raw: bytes) -> list[str]:
-    return [line.rstrip("\r") for line in raw.decode("latin-1").split("\n") if line.strip()]
+def _lines(raw: bytes) -> list[str]:
+    """MovieLens wrote Latin-1 until 1M and UTF-8 from 10M on; what reads as UTF-8 is."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
 
 
 def _require_width(rows: list[list[str]], width: int, path: Path) -> None:

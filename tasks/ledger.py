@@ -17,7 +17,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from models.errors import EnvironmentFault, InternalFault
+from models.errors import EnvironmentFault, InternalFault, NotReleasable
 from models.privacy.guarantee import Guarantee
 
 State = Literal["reserve", "commit", "publish", "cancel", "fail"]
@@ -93,7 +93,7 @@ class Entry:
     @property
     def outcome(self) -> str:
         """What became of it, in a word or two."""
-        words = {"reserve": "reserved", "commit": "spent", "cancel": "given back", "fail": "spent, failed"}
+        words = {"reserve": "reserved", "commit": "spent", "cancel": "given back"}
         return words.get(self.state, self.note)
 
 
@@ -147,13 +147,17 @@ class Ledger:
             raise self._unreachable(error) from None
         return [Entry(**{name: value for name, value in row.items() if name != "id"}) for row in rows]
 
-    def spent(self, source: str, *, unit: str, relation: str) -> float:
-        """Sum of the claimed epsilons committed so far on `source` for this unit and relation."""
-        return sum(
-            entry.claimed_epsilon
+    def spent(self, source: str, *, unit: str, relation: str) -> tuple[float, float]:
+        """Epsilon and delta claimed and committed so far on `source`, by addition.
+
+        A release that protects a user protects each of the user's ratings as well: it counts for both units.
+        """
+        counted = [
+            entry
             for entry in self.entries(source)
-            if entry.state in SPENT and (entry.unit, entry.relation) == (unit, relation)
-        )
+            if entry.state in SPENT and entry.relation == relation and entry.unit in (unit, "user")
+        ]
+        return sum(entry.claimed_epsilon for entry in counted), sum(entry.delta for entry in counted)
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         if not rows:
@@ -193,9 +197,27 @@ class Reservation:
     def recommender(self) -> str:
         return str(self._row["recommender"])
 
-    def commit(self) -> None:
-        """Spend it. From here on it stays spent."""
+    def commit(self, recommender: str, event: str) -> None:
+        """Spend it on this fit. From here on it stays spent.
+
+        Raises:
+          NotReleasable: something else was reserved; nothing was recorded.
+        """
+        reserved = self._row["recommender"], self._row["event"]
+        if (recommender, event) != reserved:
+            raise NotReleasable(
+                f"{recommender} at {event} is not what was reserved: {reserved[0]} at {reserved[1]}. "
+                "Reserve what is to be fitted."
+            )
         self._become("commit")
+
+    def require_committed(self, source: str, recommender: str) -> None:
+        """Raise NotReleasable unless this paid for a fit of `recommender` on `source` that is not yet published."""
+        if (self.state, self._row["source"], self._row["recommender"]) != ("commit", source, recommender):
+            raise NotReleasable(
+                f"no fit of {recommender} on {source} was paid for with this reservation (state: {self.state}). "
+                "A release is published with the reservation that was committed for it."
+            )
 
     def published(self, as_what: str) -> None:
         self._become("publish", as_what)
@@ -205,7 +227,10 @@ class Reservation:
         if self.state == "reserve":
             self._become("cancel")
         elif self.state == "commit":
-            self._become("fail", "spent; nothing was published")
+            self.failed("spent; nothing was published")
+
+    def failed(self, note: str) -> None:
+        self._become("fail", note)
 
     def _become(self, after: State, note: str = "") -> None:
         self._ledger._move(self._row, self.state, after, note)

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import models.release
+from models.errors import JaliError, NotReleasable
 from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
@@ -43,7 +44,14 @@ MODEL_NOTE = (
 
 @guarded("Publication")
 def publish(source: str, candidate: Candidate, release: Release, reservation: Reservation) -> str:
-    """Log and register the release; returns the version. What fails half-way is taken back."""
+    """Log and register the release; returns the version. What fails half-way is taken back.
+
+    Raises:
+      NotReleasable: the reservation did not pay for this release.
+    """
+    reservation.require_committed(source, candidate.name)
+    if release.about.get("guarantee") != candidate.guarantee.model_dump(mode="json"):
+        raise NotReleasable(f"this release of {candidate.name} was not fitted under the guarantee it is offered with.")
     state = current_state()
     client = open_tracking(state)
     experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
@@ -52,12 +60,39 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
     try:
         _log_settings(client, run_id, candidate, release)
         number = _register(source, candidate, release, run_id, client, reservation)
+        client.set_terminated(run_id, "FINISHED")
+        reservation.published(f"version {number}")
     except BaseException:  # an interrupt too: nothing half-published may stay
-        client.delete_run(run_id)
+        left = _take_back(client, experiment, run_id, f"{source}.{candidate.name}", reservation)
+        with contextlib.suppress(JaliError):  # the first error is the one to tell
+            reservation.failed(f"spent; could not take back {left}" if left else "spent; nothing was published")
         raise
-    client.set_terminated(run_id, "FINISHED")
-    reservation.published(f"version {number}")
     return number
+
+
+def _take_back(client: MlflowClient, experiment: str, run_id: str, name: str, reservation: Reservation) -> str:
+    """Delete version, logged model and run of a publication that failed; returns what could not be deleted."""
+
+    def versions() -> None:
+        for found in client.search_model_versions(f"name = '{name}'"):
+            if found.tags.get("ledger.reservation") == reservation.id:
+                client.delete_model_version(name, found.version)
+
+    def models() -> None:
+        for model in client.search_logged_models([experiment]):
+            if model.source_run_id == run_id:
+                client.delete_logged_model(model.model_id)
+
+    def run() -> None:
+        client.delete_run(run_id)
+
+    left = []
+    for what, delete in (("the version", versions), ("the logged model", models), ("the run", run)):
+        try:
+            delete()
+        except Exception:
+            left.append(what)
+    return ", ".join(left)
 
 
 def _log_settings(client: MlflowClient, run_id: str, candidate: Candidate, release: Release) -> None:
@@ -122,7 +157,7 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
 def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, str]:
     promise = candidate.guarantee
     return {
-        "privacy.epsilon": candidate.specification.summary(),
+        "privacy.epsilon": promise.epsilon_summary,
         "privacy.delta": f"{promise.delta:g}",
         "privacy.unit": str(promise.unit),
         "privacy.relation": str(promise.relation),
@@ -136,9 +171,8 @@ def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, s
 def _description(source: str, candidate: Candidate) -> str:
     promise = candidate.guarantee
     conditions = "\n".join(f"- {condition}" for condition in promise.conditions)
-    levels = f"\n\nEpsilon levels: {promise.epsilon_levels}." if promise.epsilon_levels else ""
     return (
-        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}{levels}\n\n"
+        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}\n\n"
         f"Protects {promise.protects}, against {promise.observers}. Conditions:\n{conditions}\n\n"
         f"Proof: {promise.reference}. No accuracy is stated: none was paid for."
     )

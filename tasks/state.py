@@ -46,6 +46,13 @@ class State:
         return os.environ.get("JALI_LEDGER_URL", f"sqlite:///{self.folder / 'ledger.db'}")
 
 
+def without_credentials(url: str) -> str:
+    """A server's address as it may be shown and stored: Prefect keeps what our messages say."""
+    scheme, separator, rest = url.partition("?")[0].partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
+
+
 def current_state() -> State:
     return State(Path.cwd() / ".jali")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +54,16 @@ def first_fields(raw: bytes, delimiter: str) -> list[str]:
     return [field.strip().strip('"') for field in line.split(delimiter)]
 
 
-def parse(raw: bytes, *, delimiter: str, names: list[str], has_header: bool, path: Path, what: str) -> pa.Table:
+def parse(
+    raw: bytes,
+    *,
+    delimiter: str,
+    names: list[str],
+    has_header: bool,
+    path: Path,
+    what: str,
+    nulls: Sequence[str] = NULLS,
+) -> pa.Table:
     """All columns as dictionary-encoded text with nulls, named `names` in order.
 
     Raises:
@@ -68,7 +78,7 @@ def parse(raw: bytes, *, delimiter: str, names: list[str], has_header: bool, pat
             pyarrow.csv.ReadOptions(column_names=names, skip_rows=int(has_header)),
             pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=False if delimiter in "\t|" else '"'),
             pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, text), null_values=list(NULLS), strings_can_be_null=True
+                column_types=dict.fromkeys(names, text), null_values=list(nulls), strings_can_be_null=True
             ),
         )
     except pa.ArrowInvalid as error:

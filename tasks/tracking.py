@@ -15,7 +15,7 @@ from models.privacy.specification import PrivacySpecification
 from models.recommender import Recommender
 from tasks.figures import error_cdf_figure, rmse_figure, save_figures
 from tasks.guard import guarded
-from tasks.state import State, current_state
+from tasks.state import State, current_state, without_credentials
 from tasks.training import Evaluation
 from tasks.unstored import unstored_task
 
@@ -48,7 +48,7 @@ class Candidate:
         if self.guarantee.epsilon is None:
             return f"{self.name} (no privacy)"
         unit = "" if self.guarantee.unit == "rating" else f" {self.guarantee.unit}"
-        return f"{self.name}{unit} ε={self.specification.summary()}"
+        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}"
 
     @property
     def params(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Candidate:
         settings = self.recommender.model_dump(mode="json")
         promise = self.guarantee
         privacy = {
-            "epsilon": "inf" if promise.epsilon is None else self.specification.summary(),
+            "epsilon": "inf" if promise.epsilon is None else promise.epsilon_summary,
             "unit": promise.unit or "none",
             "relation": promise.relation or "none",
             "verdict": promise.verdict,
@@ -96,11 +96,12 @@ def open_tracking(state: State) -> MlflowClient:
     else:
         return client
     raise EnvironmentFault(
-        f"MLflow does not answer at {state.tracking_uri} ({reason}). Start it, or unset MLFLOW_TRACKING_URI to keep "
-        "runs under .jali."
+        f"MLflow does not answer at {without_credentials(state.tracking_uri)} ({reason}). "
+        "Start it, or unset MLFLOW_TRACKING_URI to keep runs under .jali."
     )
 
 
+@guarded("Opening MLflow")
 def require_tracking(state: State) -> None:
     """Raise EnvironmentFault, before any work, where `open_tracking` would."""
     open_tracking(state)
@@ -108,6 +109,8 @@ def require_tracking(state: State) -> None:
 
 def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> str:
     """The experiment called `name`, made when missing; local artifacts go under .jali."""
+    from mlflow.exceptions import MlflowException
+
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "active":
         return str(found.experiment_id)
@@ -115,7 +118,12 @@ def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> s
         client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
     location = (state.artifacts / name).as_uri() if state.tracks_locally else None
-    return str(client.create_experiment(name, location, tags={"mlflow.note.content": note}))
+    try:
+        return str(client.create_experiment(name, location, tags={"mlflow.note.content": note}))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    return experiment_id(client, name, note, state)  # another run was faster
 
 
 @guarded("Logging to MLflow")

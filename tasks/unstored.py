@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
+from prefect.utilities.annotations import opaque
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
+
+
+def whole(value: Result) -> Result:
+    """Pass `value` to a task as it is: Prefect would walk through all its labels, looking for futures."""
+    return cast(Result, opaque(value))
 
 
 def unstored_task(function: Callable[Args, Result], name: str, *, run_name: str | None = None) -> Task[Args, Result]:

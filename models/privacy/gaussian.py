@@ -34,10 +34,10 @@ def discrete_gaussian_multiplier(epsilon: float, delta: float, *, steps: int, ce
         return float(np.log(discrete_gaussian_delta(epsilon, multiplier, steps=steps, cells=cells) / delta))
 
     root = brentq(excess, np.log(1e-3), np.log(1e9), xtol=1e-12)
-    return float(np.exp(root)) * (1 + 1e-9)  # on the safe side of the root
+    return float(np.exp(root)) * (1 + 1e-6)  # on the safe side of the root and of its rounding
 
 
-def discrete_gaussian_delta(epsilon: float, multiplier: float, *, steps: int, cells: int) -> float:
+def discrete_gaussian_delta(epsilon: float, multiplier: float, *, steps: float, cells: int) -> float:
     """Upper bound on delta at `epsilon` by the lemma above."""
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 

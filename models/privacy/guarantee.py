@@ -18,7 +18,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
       epsilon: the most that any one unit is charged; None where nothing is promised.
-      epsilon_levels: how epsilon varies between ratings, where it does: declared, never measured.
+      least_epsilon: the least that one is charged, by declaration; as `epsilon` where all are alike.
       delta: 0 for a pure guarantee.
       observers: who may see the release without the promise being broken.
       conditions: what must hold besides, in plain words.
@@ -28,7 +28,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
     unit: Unit | None
     relation: Relation | None
     epsilon: float | None
-    epsilon_levels: str | None = None
+    least_epsilon: float | None = None
     delta: float = 0.0
     observers: str = "anybody who holds the release, with any other knowledge"
     verdict: Verdict
@@ -54,6 +54,15 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
         if self.unit is None or self.relation is None:
             return "nothing"
         return f"one {self.unit}, {self.relation.replace('_', ' ')}"
+
+    @property
+    def epsilon_summary(self) -> str:
+        """What is charged in a few characters, for tables and names."""
+        if self.epsilon is None:
+            return "-"
+        if self.least_epsilon is None or self.least_epsilon == self.epsilon:
+            return f"{self.epsilon:g}"
+        return f"{self.least_epsilon:g}..{self.epsilon:g}"
 
     @property
     def proven_epsilon(self) -> float | None:

@@ -1,7 +1,9 @@
 """Where noise comes from. A release takes ExactNoise; everything that stays inside may take SeededNoise.
 
-Both speak integers: a mechanism puts its data on a grid, asks for noise in grid steps, and only then
-goes back to rating units, so that no floating-point number is ever noisy and near-exact at once.
+Both speak integers: a mechanism puts its data on a grid, has noise added in grid steps, and only then
+goes back to rating units, so that no floating-point number is ever noisy and near-exact at once. The noise
+is added by the sampler, not handed out: whatever the sampler does at the ends of 64 bits is then done to
+the noisy value, and is post-processing.
 """
 
 from __future__ import annotations
@@ -17,26 +19,26 @@ Steps = NDArray[np.int64]
 
 
 class NoiseSource(ABC):
-    """Independent integer noise."""
+    """Adds independent integer noise to every value; shapes alike, scales in grid steps and positive."""
 
     @abstractmethod
-    def discrete_laplace(self, size: int, *, scale: float) -> Steps:
-        """Shape (size,), P(k) proportional to exp(-|k| / scale); scale in grid steps, positive."""
+    def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:
+        """Noise with P(k) proportional to exp(-|k| / scale)."""
 
     @abstractmethod
-    def discrete_gaussian(self, size: int, *, scale: float) -> Steps:
-        """Shape (size,), P(k) proportional to exp(-k^2 / (2 scale^2)); scale in grid steps, positive."""
+    def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
+        """Noise with P(k) proportional to exp(-k^2 / (2 scale^2))."""
 
 
 @final
 class ExactNoise(NoiseSource):
     """OpenDP's exact samplers, fed by the operating system's cryptographic generator. There is no seed."""
 
-    def discrete_laplace(self, size: int, *, scale: float) -> Steps:
-        return _sample("make_laplace", size, scale)
+    def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:
+        return _measured("make_laplace", values, scale)
 
-    def discrete_gaussian(self, size: int, *, scale: float) -> Steps:
-        return _sample("make_gaussian", size, scale)
+    def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
+        return _measured("make_gaussian", values, scale)
 
 
 @final
@@ -50,17 +52,18 @@ class SeededNoise(NoiseSource):
     def __init__(self, seed: int | np.random.SeedSequence | None = None) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def discrete_laplace(self, size: int, *, scale: float) -> Steps:
+    def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:
         success = -np.expm1(-1 / scale)  # the difference of two geometric variables
-        return self._rng.geometric(success, size) - self._rng.geometric(success, size)
+        return values + self._rng.geometric(success, values.shape) - self._rng.geometric(success, values.shape)
 
-    def discrete_gaussian(self, size: int, *, scale: float) -> Steps:
-        return np.rint(self._rng.normal(0.0, scale, size)).astype(np.int64)
+    def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
+        return values + np.rint(self._rng.normal(0.0, scale, values.shape)).astype(np.int64)
 
 
-def _sample(maker: str, size: int, scale: float) -> Steps:
+def _measured(maker: str, values: Steps, scale: float) -> Steps:
     opendp, space = _opendp(maker)
-    return np.array(getattr(opendp.m, maker)(*space, scale=scale)([0] * size), dtype=np.int64)
+    noisy = getattr(opendp.m, maker)(*space, scale=scale)(values.ravel().tolist())
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
 
 
 @cache

@@ -16,6 +16,10 @@ from models.privacy.keyed_hash import label_uniforms, pair_uniforms
 from models.ratings import Doubles, Ratings
 
 Unit = Literal["rating", "user"]
+
+LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e3
+"""Beyond these nobody means it, and the arithmetic of scales and weights would run into the ends of floats."""
+LEAST_DELTA = 1e-30
 Relation = Literal["add_or_remove", "replace_value", "local"]
 
 
@@ -30,9 +34,9 @@ class Policy(BaseModel, frozen=True, extra="forbid"):
 
     conservative: float = Field(default=0.54, ge=0, le=1)
     moderate: float = Field(default=0.37, ge=0, le=1)
-    epsilon_conservative: float = Field(default=0.1, gt=0, allow_inf_nan=False)
-    epsilon_moderate: float = Field(default=0.2, gt=0, allow_inf_nan=False)
-    epsilon_liberal: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    epsilon_conservative: float = Field(default=0.1, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    epsilon_moderate: float = Field(default=0.2, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    epsilon_liberal: float = Field(default=1.0, ge=LEAST_EPSILON, le=MOST_EPSILON)
     group_by: Literal["rating", "user", "item"] = "rating"
     key: str = "jali"
 
@@ -90,12 +94,12 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
     `delta` matters to Gaussian mechanisms alone.
     """
 
-    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(default=None, ge=LEAST_EPSILON, le=MOST_EPSILON)
     policy: Policy | None = None
     unit: Unit = "rating"
     relation: Relation = "add_or_remove"
-    delta: float = Field(default=1e-6, gt=0, lt=1)
-    fraction: float = Field(default=1.0, gt=0, le=1)
+    delta: float = Field(default=1e-6, ge=LEAST_DELTA, lt=1)
+    fraction: float = Field(default=1.0, ge=1e-3, le=1)
 
     @model_validator(mode="after")
     def _one_source_of_epsilon(self) -> PrivacySpecification:
@@ -159,9 +163,3 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
                 f"{recommender} protects one {' or one '.join(units)} under {relation}; the specification asks for "
                 f"unit {self.unit} under {self.relation}. Change the specification or leave {recommender} out."
             )
-
-    def summary(self) -> str:
-        """The promise in a few characters, for tables and names."""
-        if self.policy is None:
-            return f"{self.largest_epsilon:g}"
-        return f"{self.smallest_epsilon:g}..{self.largest_epsilon:g}"

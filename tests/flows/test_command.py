@@ -119,7 +119,7 @@ def test_the_ledger_shows_what_was_spent(finished) -> None:
     outcome = clean(jali(folder, "ledger", "show"))
     assert outcome.returncode == 0
     assert "version 1" in outcome.stdout.replace("\n", " ")
-    assert "films.csv: ε=1 spent for each rating (add or remove)" in outcome.stdout
+    assert "films.csv: ε=1, δ=0 spent for each rating (add or remove)" in outcome.stdout
     assert "Nothing was spent yet" in jali(folder, "ledger", "show", "--source", "other").stdout
 
 
@@ -195,6 +195,7 @@ def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path) -> None:
     [
         ("PREFECT_API_URL", "http://127.0.0.1:1/api"),
         ("MLFLOW_TRACKING_URI", "http://127.0.0.1:1"),
+        ("JALI_LEDGER_URL", "sqlite:////nowhere/ledger.db"),
     ],
 )
 def test_a_server_that_does_not_answer_ends_with_three_before_a_rating_is_read(

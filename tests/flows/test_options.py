@@ -35,9 +35,20 @@ def job(config: str | None = "c.yaml", **given: Any) -> Job:
 def test_the_command_line_overrides_the_file_setting_by_setting() -> None:
     told = job(ratings={"path": "b.csv", "format": None}, folds="3", assignments=["pmf.n_factors=9"])
     assert told.ratings is not None
-    assert (told.ratings.path, told.ratings.delimiter, told.folds) == ("b.csv", ";", 3)
+    assert (told.ratings.path, told.folds) == ("b.csv", 3)
     assert told.settings == {"pmf": {"n_factors": 9, "n_sweeps": 4}}
     assert (told.privacy.epsilon, told.privacy.delta) == (0.5, 1e-7)
+
+
+def test_other_ratings_are_not_read_and_not_charged_like_those_of_the_file() -> None:
+    Path("c.yaml").write_text("source: films\nratings: {path: a.csv, delimiter: ';'}\nscale: 1:5:1\n")
+    told = job(ratings={"path": "b.csv"})
+    assert told.ratings is not None
+    assert (told.source, told.ratings.delimiter) == ("b.csv", None)
+    assert job(ratings={"path": "b.csv"}, source="books").source == "books"
+    same = job(ratings={"path": None, "delimiter": "|"})
+    assert same.ratings is not None
+    assert (same.source, same.ratings.path, same.ratings.delimiter) == ("films", "a.csv", "|")
 
 
 def test_a_policy_on_the_command_line_replaces_the_files_epsilon_and_the_other_way_round() -> None:
@@ -75,7 +86,7 @@ def test_malformed_options_are_one_sentence(given: dict[str, Any], sentence: str
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("content", ["privacy: 3\n", "settings: [a]\n", "ratings: [a]\n", "folds: {a: b}\n"])
+@pytest.mark.parametrize("content", ["privacy: 3\n", "settings: [a]\n", "settings: {pmf: 3}\n", "folds: {a: b}\n"])
 def test_a_file_with_the_wrong_shape_is_one_sentence(content: str) -> None:
     Path("c.yaml").write_text(content)
     with pytest.raises(SpecError):

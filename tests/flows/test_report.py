@@ -14,6 +14,11 @@ def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: 
         require_writable(str(tmp_path / "no" / "such" / "r.json"))
 
 
+def test_a_report_named_like_a_folder_is_found_out_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="that is a folder"):
+        require_writable(str(tmp_path))
+
+
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_report(str(tmp_path / "r.json"), {"seconds": 1.5})
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]

@@ -47,3 +47,13 @@ def test_ndcg_of_tied_predictions_does_not_depend_on_the_order_of_the_ratings() 
         round(ndcg(users, np.array(order, np.float32), same, n=10), 12) for order in ([1, 3, 5], [5, 3, 1], [3, 5, 1])
     }
     assert len(figures) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_ndcg_skips_users_with_nothing_to_gain_and_takes_any_scale() -> None:
+    users = np.array([0, 0, 1, 1], np.int32)
+    values, predicted = np.array([0, 0, 3, 1], np.float32), np.array([1.0, 2, 2, 1])
+    assert ndcg(users, values, predicted, n=10) == 1
+    assert np.isnan(ndcg(users[:2], values[:2], predicted[:2], n=10))
+    assert 0 < ndcg(users, values - 2, -predicted, n=10) <= 1
+    assert 0 < ndcg(users, values * 300, -predicted, n=10) <= 1

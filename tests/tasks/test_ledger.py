@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.errors import EnvironmentFault, InternalFault
+from models.errors import EnvironmentFault, InternalFault, NotReleasable
 from models.index import make_recommender
 from models.privacy.specification import PrivacySpecification
 from tasks.ledger import Charge, Ledger
@@ -17,6 +17,9 @@ HISTOGRAM = make_recommender("pdp-histogram", {})
 def charge(epsilon: float = 0.5, source: str = "films") -> Charge:
     specification = PrivacySpecification(epsilon=epsilon)
     return Charge(source, HISTOGRAM.name, HISTOGRAM.promise(specification), str(HISTOGRAM.cost(specification)))
+
+
+PAID = charge().recommender, charge().event
 
 
 @pytest.fixture
@@ -34,13 +37,13 @@ def states(ledger: Ledger) -> list[str]:
 
 
 def spent(ledger: Ledger, source: str = "films") -> float:
-    return ledger.spent(source, unit="rating", relation="add_or_remove")
+    return ledger.spent(source, unit="rating", relation="add_or_remove")[0]
 
 
 def test_a_reservation_is_not_spent_and_a_commitment_is(ledger: Ledger) -> None:
     (reservation,) = ledger.reserve([charge()])
     assert (states(ledger), spent(ledger)) == (["reserve"], 0)
-    reservation.commit()
+    reservation.commit(*PAID)
     assert (states(ledger), spent(ledger)) == (["commit"], 0.5)
     reservation.published("version 1")
     assert (states(ledger), spent(ledger)) == (["publish"], 0.5)
@@ -49,8 +52,8 @@ def test_a_reservation_is_not_spent_and_a_commitment_is(ledger: Ledger) -> None:
 
 def test_closing_gives_back_what_was_not_spent_and_keeps_what_was(ledger: Ledger) -> None:
     unused, failed, done = ledger.reserve([charge(), charge(), charge()])
-    failed.commit()
-    done.commit()
+    failed.commit(*PAID)
+    done.commit(*PAID)
     done.published("version 1")
     for reservation in (unused, failed, done):
         reservation.close()
@@ -60,7 +63,7 @@ def test_closing_gives_back_what_was_not_spent_and_keeps_what_was(ledger: Ledger
 
 
 def test_another_process_sees_the_same(ledger: Ledger, path: Path) -> None:
-    ledger.reserve([charge()])[0].commit()
+    ledger.reserve([charge()])[0].commit(*PAID)
     again = Ledger(f"sqlite:///{path}")
     assert spent(again) == 0.5
     (entry,) = again.entries("films")
@@ -70,25 +73,50 @@ def test_another_process_sees_the_same(ledger: Ledger, path: Path) -> None:
     assert again.entries("other") == []
 
 
-def test_sources_units_and_relations_are_counted_apart(ledger: Ledger) -> None:
-    for reservation in ledger.reserve([charge(), charge(source="books")]):
-        reservation.commit()
-    assert spent(ledger) == spent(ledger, "books") == 0.5
-    assert ledger.spent("films", unit="user", relation="add_or_remove") == 0
+def test_sources_are_counted_apart_and_a_user_release_counts_for_ratings_too(ledger: Ledger) -> None:
+    for_users = PrivacySpecification(epsilon=2, unit="user", delta=1e-4)
+    user_charge = Charge("films", HISTOGRAM.name, HISTOGRAM.promise(for_users), str(HISTOGRAM.cost(for_users)))
+    for charged in (charge(), charge(source="books"), user_charge):
+        ledger.reserve([charged])[0].commit(charged.recommender, charged.event)
+    assert spent(ledger, "books") == 0.5
+    assert ledger.spent("films", unit="rating", relation="add_or_remove") == (2.5, 1e-4)
+    assert ledger.spent("films", unit="user", relation="add_or_remove") == (2, 1e-4)
+
+
+@pytest.mark.parametrize("other", [("pmf", charge().event), (HISTOGRAM.name, charge(5).event)])
+def test_a_reservation_pays_for_what_was_reserved_and_nothing_else(ledger: Ledger, other: tuple[str, str]) -> None:
+    (reservation,) = ledger.reserve([charge()])
+    with pytest.raises(NotReleasable, match="not what was reserved"):
+        reservation.commit(*other)
+    assert states(ledger) == ["reserve"]
+
+
+def test_only_a_committed_reservation_of_the_same_release_publishes(ledger: Ledger) -> None:
+    (reservation,) = ledger.reserve([charge()])
+    with pytest.raises(NotReleasable, match="state: reserve"):
+        reservation.require_committed("films", HISTOGRAM.name)
+    reservation.commit(*PAID)
+    reservation.require_committed("films", HISTOGRAM.name)
+    for source, name in (("books", HISTOGRAM.name), ("films", "pmf")):
+        with pytest.raises(NotReleasable, match="no fit of"):
+            reservation.require_committed(source, name)
+    reservation.published("version 1")
+    with pytest.raises(NotReleasable, match="state: publish"):
+        reservation.require_committed("films", HISTOGRAM.name)
 
 
 def test_steps_cannot_be_skipped_or_repeated(ledger: Ledger) -> None:
     (reservation,) = ledger.reserve([charge()])
     with pytest.raises(InternalFault, match="from reserve to publish"):
         reservation.published("version 1")
-    reservation.commit()
+    reservation.commit(*PAID)
     with pytest.raises(InternalFault, match="from commit to commit"):
-        reservation.commit()
+        reservation.commit(*PAID)
     assert spent(ledger) == 0.5
 
 
 def test_nobody_rewrites_or_deletes_an_entry(ledger: Ledger, path: Path) -> None:
-    ledger.reserve([charge()])[0].commit()
+    ledger.reserve([charge()])[0].commit(*PAID)
     database = sqlite3.connect(path)
     for statement in ("UPDATE entries SET claimed_epsilon = 0", "DELETE FROM entries"):
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
@@ -101,24 +129,24 @@ def test_a_reservation_is_committed_once_even_by_two_processes(ledger: Ledger, p
     """Two holders of one reservation: the database, not our memory, lets one of them through."""
     (reservation,) = ledger.reserve([charge()])
     twin = type(reservation)(Ledger(f"sqlite:///{path}"), dict(reservation._row))
-    reservation.commit()
+    reservation.commit(*PAID)
     with pytest.raises(EnvironmentFault, match="UNIQUE"):
-        twin.commit()
+        twin.commit(*PAID)
     assert spent(ledger) == 0.5
 
 
 def test_many_writers_lose_nothing(path: Path) -> None:
     def work() -> None:
         own = Ledger(f"sqlite:///{path}")
-        for reservation in own.reserve([charge(0.1) for _ in range(5)]):
-            reservation.commit()
+        for reservation in own.reserve([charge() for _ in range(5)]):
+            reservation.commit(*PAID)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert spent(Ledger(f"sqlite:///{path}")) == pytest.approx(4.0)
+    assert spent(Ledger(f"sqlite:///{path}")) == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/ledger.db", "postgresql+nodriver://x/y", "no url"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -9,19 +10,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
 from models.errors import EnvironmentFault, NotReleasable
+from models.histogram.pdp_histogram import PDPHistogram
 from models.index import make_recommender
+from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, PrivacySpecification
 from models.ratings import Ratings
 from tasks import publishing
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.publishing import publish
-from tasks.state import State
+from tasks.state import State, current_state
 from tasks.tracking import Candidate, log_evaluations, log_spending, open_tracking
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
 
@@ -107,39 +111,105 @@ def test_the_next_release_is_the_next_version(ratings: Ratings, state: State) ->
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:
-    chosen = candidate("pmf")
+    pmf = candidate("pmf")
+    charge = Charge("films", "pmf", candidate().guarantee, str(pmf.recommender.cost(pmf.specification)))
+    (reservation,) = Ledger(state.ledger_url).reserve([charge])
     with pytest.raises(NotReleasable, match="never published"):
-        fit_private(chosen.recommender, ratings, chosen.specification, reserve(candidate(), state))
+        fit_private(pmf.recommender, ratings, pmf.specification, reservation)
 
 
-def test_a_publication_that_fails_half_way_leaves_nothing_public(
-    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+def test_more_than_was_reserved_cannot_be_fitted(ratings: Ratings, state: State) -> None:
+    cheap, dear = candidate(epsilon=0.01), candidate(epsilon=100)
+    with pytest.raises(NotReleasable, match="not what was reserved"):
+        fit_private(dear.recommender, ratings, dear.specification, reserve(cheap, state))
+
+
+def test_what_was_not_paid_for_cannot_be_published(ratings: Ratings, state: State) -> None:
+    cheap, dear = candidate(epsilon=0.01), candidate(epsilon=100)
+    release = dear.recommender.fit(ratings, dear.specification, ExactNoise()).release
+    with pytest.raises(NotReleasable, match="state: reserve"):
+        publish("films", dear, release, reserve(dear, state))
+    paid = reserve(cheap, state)
+    fit_private(cheap.recommender, ratings, cheap.specification, paid)
+    with pytest.raises(NotReleasable, match="not fitted under the guarantee"):
+        publish("films", cheap, release, paid)
+    assert open_tracking(state).search_model_versions() == []
+
+
+class Witness(PDPHistogram, frozen=True):
+    """Notes what the ledger says at the moment the ratings are fitted."""
+
+    def fit(self, ratings, specification, noise, *, n_threads=1):  # type: ignore[no-untyped-def]
+        seen.append([entry.state for entry in Ledger(current_state().ledger_url).entries()])
+        return super().fit(ratings, specification, noise, n_threads=n_threads)
+
+
+seen: list[list[str]] = []
+
+
+def test_it_is_paid_before_it_is_fitted(ratings: Ratings, state: State) -> None:
+    chosen = candidate()
+    fit_private(Witness(), ratings, chosen.specification, reserve(chosen, state))
+    assert seen == [["commit"]]
+
+
+STEPS = ("_log_settings", "_ensure_registered_model", "set_terminated", "published", "create_model_version")
+
+
+@pytest.mark.parametrize("failing", STEPS)
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_publication_that_fails_at_any_step_leaves_nothing_public(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
+    from mlflow import MlflowClient
+
     chosen = candidate()
     reservation = reserve(chosen, state)
     release = fit_private(chosen.recommender, ratings, chosen.specification, reservation)
+    place = {"set_terminated": MlflowClient, "create_model_version": MlflowClient, "published": Reservation}.get(
+        failing, publishing
+    )
+    before = getattr(place, failing)
+    after_it = failing == "create_model_version"  # the step itself works, and what comes next is an interrupt
 
-    def out_of_disk(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    def fails(*arguments: Any, **named: Any) -> None:
+        if after_it:
+            before(*arguments, **named)
+        raise error
 
-    monkeypatch.setattr(publishing, "_ensure_registered_model", out_of_disk)
-    with pytest.raises(EnvironmentFault, match="No space left"):
-        publish("films", chosen, release, reservation)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, failing, fails)
+        with pytest.raises((EnvironmentFault, KeyboardInterrupt)):
+            publish("films", chosen, release, reservation)
     reservation.close()
     client = open_tracking(state)
     experiment = client.get_experiment_by_name("films.releases")
     assert client.search_runs([experiment.experiment_id]) == []
+    assert client.search_logged_models([experiment.experiment_id]) == []
     assert client.search_model_versions() == []
-    assert [entry.outcome for entry in Ledger(state.ledger_url).entries()] == ["spent, failed"]
+    assert [entry.outcome for entry in Ledger(state.ledger_url).entries()] == ["spent; nothing was published"]
+
+
+def test_a_conditional_release_is_labelled_so(ratings: Ratings, state: State) -> None:
+    catalogue = dataclasses.replace(ratings.catalogue, public=False)
+    private_list = dataclasses.replace(ratings, catalogue=catalogue)
+    proven = candidate()
+    guarantee = proven.recommender.guarantee(proven.specification, public_catalogue=False)
+    chosen = dataclasses.replace(proven, guarantee=guarantee)
+    released = open_tracking(state).get_model_version("films.pdp-histogram", published(chosen, private_list, state))
+    assert released.tags["privacy.verdict"] == "conditional"
+    assert "catalogue was taken from the ratings" in released.tags["privacy.conditions"]
+    assert "verdict **conditional**" in released.description
+    (entry,) = Ledger(state.ledger_url).entries()
+    assert (entry.verdict, entry.proven_epsilon) == ("conditional", None)
 
 
 def test_an_mlflow_that_does_not_answer_is_one_sentence(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hunter2@127.0.0.1:1?token=hunter2")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    from tasks.state import current_state
-
-    with pytest.raises(EnvironmentFault, match="MLflow does not answer at http"):
+    with pytest.raises(EnvironmentFault, match="MLflow does not answer at http://127") as fault:
         open_tracking(current_state())
+    assert "hunter2" not in str(fault.value)
 
 
 BLOCKER = """

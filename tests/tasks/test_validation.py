@@ -62,6 +62,15 @@ def test_half_stars_pass_where_they_are_declared() -> None:
     assert len(validate(loaded([*GOOD, ("dan", "x", "3.5")], "0.5:5:0.5"), Minimums())) == 6
 
 
+@pytest.mark.parametrize("scale", ["0:1:0.1", "0:10:0.1", "1:5:0.2", "0:5:0.05", "1:5:0.25", "-10:10:0.5"])
+def test_every_step_of_a_decimal_scale_passes_as_a_file_spells_it(scale: str) -> None:
+    low, _, step = (float(part) for part in scale.split(":"))
+    levels = RatingScale.parse(scale).levels
+    spelled = [f"{low + at * step:.2f}" for at in range(len(levels))]
+    lines = [(f"user{at}", "xy"[at % 2], text) for at, text in enumerate(spelled)]
+    assert len(validate(loaded(lines, scale), Minimums())) == len(levels)
+
+
 @pytest.mark.parametrize(
     ("lines", "minimums", "rule"),
     [

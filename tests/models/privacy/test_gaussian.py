@@ -59,7 +59,23 @@ def test_several_cells_are_covered_too() -> None:
     p = np.exp(-(x**2 + y**2) / (2 * s**2))
     q = np.exp(-((x - 1) ** 2 + (y - 1) ** 2) / (2 * s**2))
     delta = np.maximum(p - np.exp(epsilon) * q, 0).sum() / p.sum()
-    # L2 norm sqrt(2), two cells: B is no integer here, the lemma does not need it to be
-    s_squared, steps = s**2, np.sqrt(2)
-    lost = np.sqrt(2) * steps / (2 * s_squared)
-    assert delta <= np.exp(2 / (24 * s_squared)) * continuous_delta(epsilon - lost, s / steps)
+    steps = np.sqrt(2)  # the L2 norm of the move; the lemma does not need an integer
+    bound = discrete_gaussian_delta(epsilon, s / steps, steps=steps, cells=2)
+    assert delta <= bound
+    lost = np.sqrt(2) * steps / (2 * s**2)
+    assert bound == pytest.approx(np.exp(2 / (24 * s**2)) * continuous_delta(epsilon - lost, s / steps), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("delta", [1e-30, 1e-6, 0.5])
+def test_every_promise_that_can_be_declared_can_be_calibrated(epsilon: float, delta: float) -> None:
+    multiplier = discrete_gaussian_multiplier(epsilon, delta, steps=2**20, cells=2**20)
+    assert 0 < multiplier < 1e9
+    assert discrete_gaussian_delta(epsilon, multiplier, steps=2**20, cells=2**20) <= delta
+
+
+def test_a_coarse_grid_takes_visibly_more_noise() -> None:
+    """So that a calibration for another grid than the one used cannot pass unnoticed."""
+    fine = discrete_gaussian_multiplier(1.0, 1e-6, steps=2**20, cells=2**20)
+    coarse = discrete_gaussian_multiplier(1.0, 1e-6, steps=2**10, cells=2**20)
+    assert coarse > 1.02 * fine

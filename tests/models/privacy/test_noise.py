@@ -12,6 +12,7 @@ from scipy.stats import chisquare, dlaplace, norm
 from models.privacy.noise import ExactNoise, NoiseSource, SeededNoise
 
 ROOT = Path(__file__).parents[3]
+FIFTY = np.zeros(50, np.int64)
 SOURCES: list[Callable[[], NoiseSource]] = [ExactNoise, lambda: SeededNoise(3)]
 
 
@@ -33,31 +34,53 @@ def gaussian_fits(sample: np.ndarray, scale: float) -> bool:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(("claimed", "fits"), [(5.0, True), (4.6, False), (5.4, False)])
 def test_laplace_noise_has_the_claimed_scale(source: Callable[[], NoiseSource], claimed: float, fits: bool) -> None:
-    assert laplace_fits(source().discrete_laplace(20_000, scale=5.0), claimed) == fits
+    assert laplace_fits(source().add_discrete_laplace(np.zeros(20_000, np.int64), scale=5.0), claimed) == fits
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(("claimed", "fits"), [(2000.0, True), (1850.0, False), (2150.0, False)])
 def test_gaussian_noise_has_the_claimed_scale(source: Callable[[], NoiseSource], claimed: float, fits: bool) -> None:
-    sample = source().discrete_gaussian(20_000, scale=2000.0)
+    sample = source().add_discrete_gaussian(np.zeros(20_000, np.int64), scale=2000.0)
     assert gaussian_fits(sample, claimed) == fits
     assert abs(np.mean(np.abs(sample) < 2000) - (norm.cdf(1) - norm.cdf(-1))) < 0.015
 
 
 def test_exact_noise_repeats_itself_for_nobody() -> None:
-    first, second = (ExactNoise().discrete_laplace(50, scale=1e6) for _ in range(2))
+    first, second = (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) for _ in range(2))
     assert not (first == second).any()
     np.random.seed(0)
-    third = ExactNoise().discrete_laplace(50, scale=1e6)
+    third = ExactNoise().add_discrete_laplace(FIFTY, scale=1e6)
     np.random.seed(0)
-    assert not (ExactNoise().discrete_laplace(50, scale=1e6) == third).any()
+    assert not (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) == third).any()
     with pytest.raises(TypeError):
         ExactNoise(0)  # type: ignore[call-arg]
 
 
 def test_seeded_noise_repeats_itself() -> None:
-    first, second = (SeededNoise(7).discrete_laplace(50, scale=1e6) for _ in range(2))
+    first, second = (SeededNoise(7).add_discrete_laplace(FIFTY, scale=1e6) for _ in range(2))
     assert (first == second).all()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_noise_is_added_to_every_value_in_its_place(source: Callable[[], NoiseSource]) -> None:
+    values = np.arange(12, dtype=np.int64).reshape(3, 4) * 10**6
+    for noisy in (
+        source().add_discrete_laplace(values, scale=10.0),
+        source().add_discrete_gaussian(values, scale=10.0),
+    ):
+        assert noisy.shape == values.shape
+        assert np.abs(noisy - values).max() < 1000
+        assert (noisy != values).any()
+
+
+def test_at_the_ends_of_64_bits_the_noisy_value_is_cut_and_not_the_noise() -> None:
+    """Noise cut by itself and added to the data afterwards would show the data as the distance from the end."""
+    values = np.full(4000, 12345, np.int64)
+    noisy = ExactNoise().add_discrete_laplace(values, scale=1e19)
+    info = np.iinfo(np.int64)
+    cut = (noisy == info.max) | (noisy == info.min)
+    assert cut.any()
+    assert not ((noisy == info.min + 12345) | (noisy == info.max - 12345)).any()
 
 
 TYPED = """
