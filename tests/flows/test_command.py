@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -18,6 +19,8 @@ import pytest
 
 from models.ratings import Ratings
 from tasks.ledger import Ledger
+from tasks.servers import prefect_server
+from tasks.state import State
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
@@ -70,6 +73,19 @@ def clean(outcome: subprocess.CompletedProcess[str]) -> subprocess.CompletedProc
     assert "Traceback" not in outcome.stdout + outcome.stderr
     assert SECRET not in outcome.stdout + outcome.stderr
     return outcome
+
+
+@pytest.fixture(scope="session")
+def shared_prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prefect server for the runs of which the server is not what is tested."""
+    state = State(tmp_path_factory.mktemp("prefect"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_HOME", str(state.folder))
+        patch.delenv("PREFECT_API_URL", raising=False)
+        with prefect_server(state) as wait:
+            url = os.environ["PREFECT_API_URL"]
+            wait()
+            yield url
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +159,9 @@ def test_state_is_private_to_its_owner(finished) -> None:
         assert is_our_code or path.stat().st_mode & 0o077 == 0, path
 
 
-def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path) -> None:
+def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path, shared_prefect: str) -> None:
     arguments = write_ratings(tmp_path, made_up_ratings(n_users=30))
-    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", "--no-publish", NO_COLOR="1"))
+    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", "--no-publish", PREFECT_API_URL=shared_prefect))
     assert outcome.returncode == 0, outcome.stderr
     assert "ε=0" in outcome.stdout
     assert outcomes(tmp_path) == []
@@ -158,12 +174,14 @@ def damaged(ratings: Ratings, **columns: np.ndarray) -> Ratings:
     )
 
 
-def test_bad_ratings_stop_the_run_with_a_sentence_per_rule_and_the_next_run_works(tmp_path: Path) -> None:
+def test_bad_ratings_stop_the_run_with_a_sentence_per_rule_and_the_next_run_works(
+    tmp_path: Path, shared_prefect: str
+) -> None:
     good = made_up_ratings(n_users=30)
     values, items = good.values.copy(), good.items.copy()
     values[5], items[7] = 17.25, items[8]
     arguments = [*write_ratings(tmp_path, damaged(good, values=values, items=items)), "--folds", "2"]
-    outcome = clean(jali(tmp_path, "run", *arguments))
+    outcome = clean(jali(tmp_path, "run", *arguments, PREFECT_API_URL=shared_prefect))
     assert outcome.returncode == 1
     sentences = re.findall(r"\[([a-z-]+)\]", outcome.stderr)
     assert set(sentences) == {"rating-range", "rating-step", "one-rating-per-pair"}
@@ -176,14 +194,14 @@ def test_bad_ratings_stop_the_run_with_a_sentence_per_rule_and_the_next_run_work
     assert "Data rows: 6." in closer.stdout
 
     write_ratings(tmp_path, good)
-    again = clean(jali(tmp_path, "run", *arguments))
+    again = clean(jali(tmp_path, "run", *arguments, PREFECT_API_URL=shared_prefect))
     assert again.returncode == 0, again.stderr
     assert " v1\n" in again.stdout
 
 
-def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path) -> None:
+def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path, shared_prefect: str) -> None:
     for arguments in (["--epsilon", "0"], ["--set", "x"]):
-        outcome = clean(jali(tmp_path, "run", *arguments))
+        outcome = clean(jali(tmp_path, "run", *arguments, PREFECT_API_URL=shared_prefect))
         assert outcome.returncode == 2
         (sentence,) = [line for line in outcome.stderr.splitlines() if line.startswith("jali: ")]
         assert sentence.endswith(".")
@@ -199,10 +217,11 @@ def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_does_not_answer_ends_with_three_before_a_rating_is_read(
-    tmp_path: Path, variable: str, value: str
+    tmp_path: Path, variable: str, value: str, shared_prefect: str
 ) -> None:
     arguments = write_ratings(tmp_path, made_up_ratings(n_users=30))
-    outcome = clean(jali(tmp_path, "run", *arguments, **{variable: value, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}))
+    servers = {"PREFECT_API_URL": shared_prefect, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", variable: value}
+    outcome = clean(jali(tmp_path, "run", *arguments, **servers))
     assert outcome.returncode == 3, outcome.stderr
     assert "Reading the ratings" not in outcome.stderr
     assert "Check" in outcome.stderr or "Start it" in outcome.stderr
