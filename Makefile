@@ -16,7 +16,7 @@ $(READY): requirements.lock pyproject.toml
 	.venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Jali needs Python 3.11; set PYTHON=/path/to/python3.11")'
 	.venv/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
 	.venv/bin/python -m pip check
-	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	.venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	touch $@
 
 run: $(READY)  ## Cross-validate and publish on the sample (MovieLens latest-small)

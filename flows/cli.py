@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
+    invoke_without_command=True,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,7 +34,7 @@ ledger_app = typer.Typer(help="What was spent on which data.", no_args_is_help=T
 app.add_typer(ledger_app, name="ledger")
 
 ConfigFile = Annotated[
-    str | None, typer.Argument(metavar="[CONFIG.yaml]", help="Settings; docs/jali.example.yaml has all.")
+    str | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; docs/jali.example.yaml has all.")
 ]
 RatingsPath = Annotated[
     str | None, typer.Option("--ratings", metavar="PATH", help="Ratings file; the sample if left out.")
@@ -52,6 +54,17 @@ SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
 ]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
+
+
+@app.callback()
+def main_options(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if show_version:
+        from importlib.metadata import version
+
+        typer.echo(f"jali {version('jali')}")
+        raise typer.Exit
 
 
 @app.command("run")
@@ -83,7 +96,11 @@ def run_command(
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE.json", help="Write the results here.")] = None,
 ) -> None:
-    """Validate, cross-validate, pay, fit with exact noise and publish V."""
+    """Evaluate recommenders, pay, and publish V.
+
+    Validates the ratings, cross-validates every recommender, charges the ledger, fits with exact noise and
+    publishes. For example: jali run --ratings ratings.csv --items items.csv --scale 1:5:1 --epsilon 0.5
+    """
     with exit_codes():
         console = _console(stderr=True)
         began = perf_counter()
@@ -120,7 +137,10 @@ def validate_command(
     delimiter: DelimiterText = None,
     folds: FoldsText = None,
 ) -> None:
-    """Check the ratings alone and say which rows break which rule, on this terminal and nowhere else."""
+    """Say which rows of the ratings are bad.
+
+    On this terminal and nowhere else: row numbers, and no values.
+    """
     with exit_codes():
         _prepare()
         from flows.options import job_from
@@ -144,7 +164,7 @@ def validate_command(
 
 @app.command("recommenders")
 def recommenders_command() -> None:
-    """List the recommenders: paper, guarantee, verdict and settings."""
+    """List what there is to run, with settings."""
     with exit_codes():
         from rich.table import Table
 
@@ -165,22 +185,30 @@ def recommenders_command() -> None:
 
 
 @ledger_app.command("show")
-def ledger_show(source: SourceName = None) -> None:
-    """What was reserved and spent, release by release."""
+def ledger_show(
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Only this data.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Reservations that were given back too.")] = False,
+) -> None:
+    """Show what was spent, release by release."""
     with exit_codes():
         from rich.table import Table
 
         from tasks.ledger import SPENT, Ledger
 
         ledger = Ledger(_prepare().ledger_url)
-        entries = ledger.entries(source)
-        console = _console()
+        entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
+        console = _console(pipe_width=160)  # one line a release, for grep
         if not entries:
-            console.print("Nothing was spent yet. `jali run` makes the first release.")
+            known = ", ".join(sorted({entry.source for entry in ledger.entries() if entry.state in SPENT}))
+            of = f" of {source}" if source else ""
+            console.print(
+                f"Nothing{of} was spent yet.{f' There are entries of {known}.' if known else ''}", highlight=False
+            )
             return
-        table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
         for heading in ("when (UTC)", "source", "recommender", "protects", "ε\nclaimed", "ε\nproven", "δ", "state"):
-            table.add_column(heading, overflow="fold", justify="right" if heading[0] in "εδ" else "left")
+            whole = heading in ("recommender", "δ", "source")
+            table.add_column(heading, overflow="fold", no_wrap=whole, justify="right" if heading[0] in "εδ" else "left")
         for entry in entries:
             table.add_row(
                 entry.at[:16].replace("T", " "),
@@ -205,7 +233,7 @@ def ledger_show(source: SourceName = None) -> None:
 
 @app.command("ui")
 def ui_command() -> None:
-    """Open the MLflow and the Prefect UI on free ports and print their addresses, until Ctrl-C."""
+    """Open the MLflow and Prefect UIs, until Ctrl-C."""
     with exit_codes():
         state = _prepare()
         from tasks.servers import user_interfaces
@@ -215,26 +243,39 @@ def ui_command() -> None:
             for name, address in addresses.items():
                 typer.echo(f"{name:8}{address}")
             typer.echo("Press Ctrl-C to stop them.")
-            while True:
-                _sleep()
-
-
-def _sleep() -> None:
-    import time
-
-    time.sleep(3600)
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+            typer.echo("Stopping them ...")
 
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """End with one sentence and the right exit code, never with a traceback."""
+    from tasks.progress import interrupt, is_interrupted
+
+    def remember(number: int, frame: object) -> None:
+        interrupt()
+        raise KeyboardInterrupt
+
+    def report_unless_interrupted(lost: sys.UnraisableHookArgs) -> None:
+        # In a destructor or a callback Python prints the interrupt and forgets it; the next step raises it again.
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+
+    signal.signal(signal.SIGINT, remember)
+    sys.unraisablehook = report_unless_interrupted
     try:
-        yield
+        try:
+            yield
+        except Exception:
+            if is_interrupted():  # whatever it became on its way through a library
+                raise KeyboardInterrupt from None
+            raise
     except JaliError as error:
         typer.echo(f"jali: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        sentence = "interrupted. What was not published yet is not published; run again whenever you like."
+        sentence = "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show)."
         typer.echo(f"jali: {sentence}", err=True)
         sys.stdout.flush()
         os._exit(130)  # a fold under way cannot be stopped, and nobody should have to wait for it
@@ -275,7 +316,7 @@ def _show(job: Job, results: list[Result], seconds: float) -> None:
 
     out = _console()
     out.print()
-    out.print(result_table(results))
+    out.print(result_table(results, out.width))
     if job.report:
         write_report(job.report, report(job, results, seconds))
     for result in results:
@@ -299,8 +340,11 @@ def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None
     say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
-    unit, delta = job.privacy.unit, f" at δ={job.privacy.delta:g}" if job.privacy.unit == "user" and spent else ""
-    say(f"This run spent at most ε={spent:g}{delta} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
+    unit, delta = job.privacy.unit, f" at δ={job.privacy.delta:g}" if job.privacy.unit == "user" else ""
+    if job.publish:
+        say(f"This run spent at most ε={spent:g}{delta} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
+    else:
+        say(f"Nothing was published and nothing spent, in {seconds:.0f} s. Next:")
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:
@@ -313,12 +357,16 @@ def _prepare() -> State:
     return prepare()
 
 
-def _console(*, stderr: bool = False) -> Console:
+def _console(*, stderr: bool = False, pipe_width: int = 80) -> Console:
     from rich.console import Console
 
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            os._exit(128 + signal.SIGPIPE)  # `jali ... | head`: nobody reads on, and nothing was refused
+
     stream = sys.stderr if stderr else sys.stdout
-    # In a pipe there is no width to ask for: 80 columns, as on the smallest terminal.
-    return Console(file=stream, width=None if stream.isatty() or os.environ.get("COLUMNS") else 80)
+    # In a pipe there is no width to ask for.
+    return PipedConsole(file=stream, width=None if stream.isatty() or os.environ.get("COLUMNS") else pipe_width)
 
 
 def main() -> None:

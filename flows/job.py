@@ -99,6 +99,10 @@ def make_job(config: dict[str, Any]) -> Job:
     """
     ratings = config.get("ratings")
     path = ratings.get("path") if isinstance(ratings, dict) else ratings
+    # A missing file, a wrong setting or an impossible promise is found before a rating is read.
+    for given, what in ((path, "ratings"), (config.get("items"), "items")):
+        if isinstance(given, str):
+            require_file(Path(given).expanduser(), what)
     try:
         job = Job.model_validate({"source": Path(str(path)).name if path else "sample", **config})
     except ValidationError as error:
@@ -106,10 +110,6 @@ def make_job(config: dict[str, Any]) -> Job:
     strangers = [name for name in job.settings if name not in job.recommenders]
     if strangers:
         raise SpecError(f"settings are given for {strangers[0]}, which is not among the recommenders of this run.")
-    # A missing file, a wrong setting or an impossible promise is found before anything starts.
-    for path, what in ((job.ratings.path if job.ratings else None, "ratings"), (job.items, "items")):
-        if path:
-            require_file(Path(path).expanduser(), what)
     candidates(job)
     return job
 
@@ -130,20 +130,22 @@ PlainLoader.add_implicit_resolver(
 )
 
 
-def read_config(path: str) -> dict[str, Any]:
+def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     """The settings in a YAML file.
 
     Raises:
       SpecError: there is no such file, or it holds no settings.
     """
+    if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
+        raise SpecError(f"{path} looks like ratings and not like a {what}. Give ratings with --ratings {path}.")
     try:
         config = yaml.load(Path(path).read_text(), PlainLoader)  # noqa: S506 - a SafeLoader
     except OSError as error:
-        raise SpecError(f"the configuration {path} cannot be read ({error.strerror}).") from None
+        raise SpecError(f"the {what} {path} cannot be read ({error.strerror}).") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise SpecError(f"the configuration {path} is not YAML. docs/jali.example.yaml shows the form.") from None
+        raise SpecError(f"the {what} {path} is not YAML. docs/jali.example.yaml shows the form.") from None
     if not isinstance(config, dict):
-        raise SpecError(f"the configuration {path} must hold `setting: value` lines; see docs/jali.example.yaml.")
+        raise SpecError(f"the {what} {path} must hold `setting: value` lines; see docs/jali.example.yaml.")
     return config
 
 

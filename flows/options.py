@@ -74,7 +74,7 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any]) -> None:
     if not given:
         return
     if given.get("policy", "default") != "default":
-        given["policy"] = read_config(given["policy"])
+        given["policy"] = read_config(given["policy"], "policy")
     replaced = {EITHER_OR[name] for name in given if name in EITHER_OR} - set(given)
     before = {name: value for name, value in _mapping(told, "privacy").items() if name not in replaced}
     told["privacy"] = {**before, **given}

@@ -14,15 +14,18 @@ from flows.job import Job
 from flows.run import Result
 from models.errors import EnvironmentFault
 
+FULL_WIDTH = 79
 
-def result_table(results: list[Result]) -> Table:
-    """One line per recommender; fits 80 columns."""
+
+def result_table(results: list[Result], width: int) -> Table:
+    """Two lines per recommender at the most; in less than 80 columns the promise stays and MAE and the like go."""
+    full = width >= FULL_WIDTH
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("recommender", no_wrap=True)
     table.add_column("protects")
-    table.add_column("ε", justify="right")
-    table.add_column("verdict")
-    for heading in ("RMSE\n± sd", "MAE", "within\n1", "fit", "ver."):
+    table.add_column("ε", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for heading in ("RMSE\n± sd", *(("MAE", "within\n1", "fit") if full else ()), "ver."):
         table.add_column(heading, justify="right", no_wrap=True)
     styles = {"proven": "green", "conditional": "yellow", "broken": "red", "none": "dim"}
     for result in results:
@@ -34,12 +37,15 @@ def result_table(results: list[Result]) -> Table:
             promise.epsilon_summary,
             f"[{styles[promise.verdict]}]{promise.verdict}[/]",
             f"{client['rmse']:.4f}\n±{client['rmse_sd']:.4f}" if client else "-",
-            f"{client['mae']:.3f}" if client else "-",
-            f"{client['within_1']:.1%}" if client else "-",
-            _duration(result.evaluation.fit_seconds),
+            *(_details(result, client) if full else ()),
             f"v{result.version}" if result.version else "-",
         )
     return table
+
+
+def _details(result: Result, client: dict[str, float]) -> tuple[str, str, str]:
+    mae, within = (f"{client['mae']:.3f}", f"{client['within_1']:.1%}") if client else ("-", "-")
+    return mae, within, _duration(result.evaluation.fit_seconds)
 
 
 def _duration(seconds: float) -> str:

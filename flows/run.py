@@ -16,7 +16,7 @@ from flows.job import Job, candidates
 from models.ratings import Ratings
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.loading import load_task
-from tasks.progress import stage, step
+from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
 from tasks.state import current_state
 from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, require_tracking_task
@@ -110,5 +110,6 @@ def release(job: Job, candidate: Candidate, ratings: Ratings, reservation: Reser
     """Pay, fit, publish; nothing of it without a reservation."""
     if reservation is None:
         return None
+    go_on()
     fitted = fit_private_task(candidate.recommender, whole(ratings), candidate.specification, reservation)
     return publish_task(job.source, candidate, whole(fitted), reservation)

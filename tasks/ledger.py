@@ -178,7 +178,7 @@ class Ledger:
         reason = str(getattr(error, "orig", None) or type(error).__name__)
         return EnvironmentFault(
             f"the ledger cannot be used ({reason}). Nothing was recorded and nothing is released without it. "
-            "Check JALI_LEDGER_URL, or the folder .jali."
+            "Check JALI_LEDGER_URL (such as sqlite:////home/me/ledger.db), or the folder .jali."
         )
 
 

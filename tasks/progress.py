@@ -1,4 +1,9 @@
-"""How far a run is: stages tell, whoever displays listens. Nothing here touches the screen."""
+"""How far a run is, and whether it should go on: stages tell, whoever displays listens.
+
+An interrupt is remembered and raised again at the next step, because Python may lose a KeyboardInterrupt:
+one that arrives in a destructor is printed and forgotten, and the run would go on to pay and publish.
+Nothing here touches the screen.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,7 @@ class _Nobody:
 
 
 _listener: Listener = _Nobody()
+_interrupted = False
 
 
 @contextmanager
@@ -38,8 +44,28 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def stage(text: str, steps: int = 1) -> None:
+    """Begin a stage of so many steps."""
+    go_on()
     _listener.stage(text, steps)
 
 
 def step() -> None:
+    """One more step of the stage is done."""
+    go_on()
     _listener.step()
+
+
+def interrupt() -> None:
+    """Remember that somebody pressed Ctrl-C."""
+    global _interrupted
+    _interrupted = True
+
+
+def is_interrupted() -> bool:
+    return _interrupted
+
+
+def go_on() -> None:
+    """Raise KeyboardInterrupt if one was asked for; called before anything that cannot be undone."""
+    if _interrupted:
+        raise KeyboardInterrupt

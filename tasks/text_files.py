@@ -15,9 +15,11 @@ from tasks.table import NULLS
 
 
 def require_file(path: Path, what: str) -> None:
-    """Raise SpecError unless there is something at `path`."""
+    """Raise SpecError unless there is a file at `path`."""
     if not path.exists():
         raise SpecError(f"the {what} file {path} does not exist. Check the path; it is taken from the working folder.")
+    if path.is_dir():
+        raise SpecError(f"{path} is a folder; name the {what} file inside it.")
 
 
 def read_bytes(path: Path, what: str) -> bytes:
@@ -28,8 +30,6 @@ def read_bytes(path: Path, what: str) -> bytes:
       EnvironmentFault: it exists and cannot be read.
     """
     require_file(path, what)
-    if path.is_dir():
-        raise SpecError(f"{path} is a folder; name the {what} file inside it.")
     try:
         raw = path.read_bytes()
     except OSError as error:

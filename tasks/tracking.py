@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ def open_tracking(state: State) -> MlflowClient:
     import mlflow  # seconds to import
     from mlflow.exceptions import MlflowException
 
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its retries are not news; our sentence is
     mlflow.set_tracking_uri(state.tracking_uri)
     client = mlflow.MlflowClient()
     try:

@@ -100,14 +100,7 @@ def _results(loaded: Loaded, parameters: dict[str, Any], result_format: Any) -> 
                 batch_parameters={"dataframe": data}, expectation_parameters=parameters, result_format=result_format
             )
         results += outcome.results
-    return _without_consequences(results)
-
-
-def _without_consequences(results: list[Any]) -> list[Any]:
-    """Text among the ratings breaks the rules about numbers too: say the cause alone."""
-    types_fail = any(not r.success and r.expectation_config.meta["rule"] == "rating-type" for r in results)
-    dependent = ("rating-range", "rating-step")
-    return [r for r in results if not (types_fail and r.expectation_config.meta["rule"] in dependent)]
+    return results
 
 
 def _sentence(config: Any, parameters: dict[str, Any]) -> str:
@@ -115,19 +108,28 @@ def _sentence(config: Any, parameters: dict[str, Any]) -> str:
 
 
 def _frame(loaded: Loaded) -> pd.DataFrame:
-    """The table as the suites see it: user and item as codes, null where missing, item -1 where unknown."""
+    """The table as the suites see it: user and item as codes, null where missing, item negative where unknown.
+
+    `entry` is the rating as it stood, `rating` its number, `text` what was no number.
+    """
     table = loaded.table
     item = _catalogue_rows(loaded)[table.items].astype(np.float64)
     item[table.items < 0] = np.nan
     user = table.users.astype(np.float64)
     user[table.users < 0] = np.nan
-    return pd.DataFrame({"user": user, "item": item, "rating": table.ratings})
+    number = pd.to_numeric(pd.Series(table.ratings), errors="coerce")
+    entry = pd.Series(table.ratings, dtype=object if table.ratings.dtype == object else None)
+    text = entry.where(number.isna() & entry.notna()).astype(object)
+    return pd.DataFrame({"user": user, "item": item, "entry": entry, "rating": number, "text": text})
 
 
 def _catalogue_rows(loaded: Loaded) -> np.ndarray:
-    """For each item label of the table its row in the catalogue, or -1; one more entry for code -1."""
-    row_of = loaded.catalogue.row_of
-    return np.array([*(row_of.get(label, -1) for label in loaded.table.item_labels), -1], np.int32)
+    """For each item label of the table its row in the catalogue, a negative number of its own where it has none.
+
+    One more entry stands for code -1, no label.
+    """
+    row_of, labels = loaded.catalogue.row_of, loaded.table.item_labels
+    return np.array([*(row_of.get(label, -2 - at) for at, label in enumerate(labels)), -1], np.int32)
 
 
 def _accepted(loaded: Loaded) -> Ratings:

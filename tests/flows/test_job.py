@@ -47,6 +47,7 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"recommenders": "pmf", "settings": {"pdp-histogram": {}}}, "not among the recommenders"),
         ({"ratings": "nope.csv"}, "nope.csv does not exist"),
         ({"items": "nope.csv"}, "nope.csv does not exist"),
+        ({"ratings": "."}, "is a folder"),
         ({"source": "a/b"}, "give it a name with --source"),
         ({"source": "films "}, "give it a name with --source"),
         ({"source": "films.releases"}, "for what leaves"),
@@ -94,6 +95,8 @@ def test_a_configuration_that_is_none_is_one_sentence(tmp_path: Path, content: s
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(SpecError, match=r"configuration .*c\.yaml"):
         read_config(str(tmp_path / "c.yaml"))
+    with pytest.raises(SpecError, match=r"--ratings r\.csv\.gz"):
+        read_config("r.csv.gz")
     with pytest.raises(SpecError, match="cannot be read"):
         read_config(str(tmp_path / "missing.yaml"))
 

@@ -6,6 +6,7 @@ import pytest
 
 from flows.report import require_writable, write_report
 from models.errors import EnvironmentFault
+from tasks import progress
 
 
 def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:
@@ -24,3 +25,12 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         write_report("/proc/r.json", {})
+
+
+def test_an_interrupt_that_python_lost_is_raised_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_interrupted", False)
+    progress.stage("Reading")
+    progress.interrupt()
+    for do in (progress.step, progress.go_on, lambda: progress.stage("Paying")):
+        with pytest.raises(KeyboardInterrupt):
+            do()

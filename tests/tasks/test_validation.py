@@ -102,6 +102,24 @@ def test_the_owner_can_see_which_rows_are_bad() -> None:
     assert explain(loaded(GOOD), Minimums()) == []
 
 
+def test_text_does_not_hide_what_else_is_wrong_and_has_its_rows() -> None:
+    bad: list[tuple[str | None, str | None, str | None]] = [("dan", "x", "good"), ("dan", "y", "9"), ("eve", "x", None)]
+    lines = explain(loaded([*GOOD, *bad]), Minimums())
+    assert [line.split("]")[0] for line in lines] == [
+        "[rating-present",
+        "[rating-type",
+        "[rating-range",
+        "[rating-step",
+    ]
+    assert [line.split("Data rows: ")[1] for line in lines] == ["8.", "6.", "7.", "7."]
+
+
+def test_items_outside_the_catalogue_are_not_taken_for_one_another() -> None:
+    elsewhere = [(user, f"other-{item}", "3") for user in ("ann", "bob") for item in range(3)]
+    lines = explain(loaded(elsewhere), Minimums())
+    assert [line.split("]")[0] for line in lines] == ["[item-in-catalogue"]
+
+
 def test_every_expectation_names_its_rule_and_has_a_sentence() -> None:
     for file in Path(suites.FOLDER).glob("*.json"):
         for expectation in json.loads(file.read_text())["expectations"]:
