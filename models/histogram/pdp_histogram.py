@@ -82,7 +82,7 @@ class PDPHistogram(Recommender, frozen=True):
                 delta=specification.delta,
                 verdict="proven",
                 conditions=conditions,
-                sentence=f"Whoever sees the release learns almost as much when all ratings of one user are left out: "
+                sentence="What is released is nearly as likely with or without everything that any one user rated: "
                 f"({charged:g}, {specification.delta:g})-differential privacy for users.",
                 reference="docs/guarantees.md#pdp-histogram-unit-user",
             )
@@ -96,9 +96,8 @@ class PDPHistogram(Recommender, frozen=True):
             least_epsilon=min(specification.smallest_epsilon, charged),
             verdict="proven",
             conditions=conditions,
-            sentence=f"Whoever sees the release learns almost as much when one rating is left out, its presence "
-            f"included: pure differential privacy with {own} for each rating; a changed rating counts twice, "
-            "and a user's ratings add up.",
+            sentence="What is released is nearly as likely with or without any one rating: pure differential privacy "
+            f"with {own} for each rating. A changed rating counts twice, and a user's ratings add up.",
             reference="docs/guarantees.md#pdp-histogram-unit-rating",
         )
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import dlaplace
 
 from models.errors import SpecError
@@ -21,7 +24,7 @@ from models.histogram.pdp_histogram import (
 )
 from models.privacy.gaussian import discrete_gaussian_delta
 from models.privacy.noise import NoiseSource, SeededNoise, Steps
-from models.privacy.specification import Policy, PrivacySpecification
+from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, Policy, PrivacySpecification
 from models.ratings import Catalogue, Ratings
 from tests.made_up import made_up_ratings, ratings_of
 from tests.models.contract import UNIFORM, RecommenderContract
@@ -108,23 +111,24 @@ def test_the_loss_of_the_released_cell_is_epsilon_exactly(newcomer: float) -> No
     assert loss.max() <= 1 + 1e-9
 
 
-def test_weights_never_exceed_an_epsilon_by_a_rounding_error() -> None:
-    rng = np.random.default_rng(0)
-    threshold = rng.uniform(0.01, 3, 200_000)
-    epsilon = threshold * rng.integers(1, RATING_STEPS + 1, 200_000) / RATING_STEPS  # on the edge of a step
-    steps = weight_steps(epsilon, threshold)
-    from fractions import Fraction
-
-    for at in range(0, 200_000, 97):
-        paid = int(steps[at]) * Fraction(float(threshold[at])) / RATING_STEPS
-        assert paid <= Fraction(float(epsilon[at]))
-    assert steps.max() == RATING_STEPS
+@given(
+    threshold=st.floats(LEAST_EPSILON, MOST_EPSILON),
+    steps=st.integers(1, RATING_STEPS),
+    nudge=st.integers(-3, 3),
+)
+def test_weights_never_exceed_an_epsilon_by_a_rounding_error(threshold: float, steps: int, nudge: int) -> None:
+    """In exact fractions, for epsilons on the edge of a grid step and a few floats to either side of it."""
+    epsilon = threshold * steps / RATING_STEPS
+    for _ in range(abs(nudge)):
+        epsilon = float(np.nextafter(epsilon, np.inf if nudge > 0 else 0))
+    (weight,) = weight_steps(np.array([epsilon]), threshold)
+    assert 0 <= weight <= RATING_STEPS
+    assert int(weight) * Fraction(threshold) / RATING_STEPS <= Fraction(epsilon)
+    assert weight >= steps - 1
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 1 / 3, 2.7])
 def test_the_noise_scale_is_never_below_what_was_claimed(epsilon: float) -> None:
-    from fractions import Fraction
-
     assert RATING_STEPS / Fraction(laplace_scale(epsilon)) <= Fraction(epsilon)
     assert laplace_scale(epsilon) == pytest.approx(RATING_STEPS / epsilon, rel=1e-12)
 
