@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import perf_counter
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from models.errors import InternalFault, JaliError
+from flows.exits import exit_codes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -191,44 +190,16 @@ def ledger_show(
 ) -> None:
     """Show what was spent, release by release."""
     with exit_codes():
-        from rich.table import Table
-
-        from tasks.ledger import SPENT, Ledger
+        from flows.ledger_view import ledger_table, totals
+        from tasks.ledger import Ledger
 
         ledger = Ledger(_prepare().ledger_url)
-        entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
         console = _console(pipe_width=160)  # one line a release, for grep
-        if not entries:
-            known = ", ".join(sorted({entry.source for entry in ledger.entries() if entry.state in SPENT}))
-            of = f" of {source}" if source else ""
-            console.print(
-                f"Nothing{of} was spent yet.{f' There are entries of {known}.' if known else ''}", highlight=False
-            )
-            return
-        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-        for heading in ("when (UTC)", "source", "recommender", "protects", "ε\nclaimed", "ε\nproven", "δ", "state"):
-            whole = heading in ("recommender", "δ", "source")
-            table.add_column(heading, overflow="fold", no_wrap=whole, justify="right" if heading[0] in "εδ" else "left")
-        for entry in entries:
-            table.add_row(
-                entry.at[:16].replace("T", " "),
-                entry.source,
-                entry.recommender,
-                f"{entry.unit}, {entry.relation.replace('_', ' ')}",
-                f"{entry.claimed_epsilon:g}",
-                "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
-                f"{entry.delta:g}",
-                entry.outcome,
-            )
-        console.print(table)
-        for name, unit, relation in sorted({(e.source, e.unit, e.relation) for e in entries if e.state in SPENT}):
-            epsilon, delta = ledger.spent(name, unit=unit, relation=relation)
-            also = ", releases with unit user included" if unit == "rating" else ", besides what each rating pays"
-            console.print(
-                f"{name}: ε={epsilon:g}, δ={delta:g} spent for each {unit} ({relation.replace('_', ' ')}), "
-                f"by addition{also}.",
-                highlight=False,
-            )
+        entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
+        if entries:
+            console.print(ledger_table(entries))
+        for line in totals(ledger, source):
+            console.print(line, highlight=False)
 
 
 @app.command("ui")
@@ -246,50 +217,6 @@ def ui_command() -> None:
             with suppress(KeyboardInterrupt):
                 signal.pause()
             typer.echo("Stopping them ...")
-
-
-@contextmanager
-def exit_codes() -> Iterator[None]:
-    """End with one sentence and the right exit code, never with a traceback."""
-    from tasks.progress import interrupt, is_interrupted
-
-    def remember(number: int, frame: object) -> None:
-        interrupt()
-        raise KeyboardInterrupt
-
-    def report_unless_interrupted(lost: sys.UnraisableHookArgs) -> None:
-        # In a destructor or a callback Python prints the interrupt and forgets it; the next step raises it again.
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
-            sys.__unraisablehook__(lost)
-
-    signal.signal(signal.SIGINT, remember)
-    sys.unraisablehook = report_unless_interrupted
-    try:
-        try:
-            yield
-        except Exception:
-            if is_interrupted():  # whatever it became on its way through a library
-                raise KeyboardInterrupt from None
-            raise
-    except JaliError as error:
-        typer.echo(f"jali: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
-        sentence = "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show)."
-        typer.echo(f"jali: {sentence}", err=True)
-        sys.stdout.flush()
-        os._exit(130)  # a fold under way cannot be stopped, and nobody should have to wait for it
-    except (typer.Exit, typer.Abort, SystemExit):
-        raise
-    except Exception as error:
-        if os.environ.get("JALI_DEBUG"):
-            traceback.print_exc()
-        fault = InternalFault(
-            f"something failed that should not ({type(error).__name__}); nothing more was published. "
-            "JALI_DEBUG=1 shows the details."
-        )
-        typer.echo(f"jali: {fault}", err=True)
-        raise typer.Exit(fault.exit_code) from None
 
 
 @contextmanager
