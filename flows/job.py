@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
+from models.candidate import Candidate
 from models.errors import SpecError
 from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import (
@@ -23,7 +24,6 @@ from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
 from tasks.text_files import require_file
-from tasks.tracking import Candidate
 from tasks.validation import Minimums
 
 

@@ -13,13 +13,14 @@ from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.job import Job, candidates
+from models.candidate import Candidate
 from models.ratings import Ratings
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
 from tasks.state import current_state
-from tasks.tracking import Candidate, log_evaluations_task, log_spending_task, require_tracking_task
+from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
 from tasks.unstored import whole
 from tasks.validation import validate_task

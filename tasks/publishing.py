@@ -16,13 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import models.release
+from models.candidate import Candidate
 from models.errors import JaliError, NotReleasable
 from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
 from tasks.ledger import Reservation
 from tasks.state import current_state
-from tasks.tracking import Candidate, experiment_id, open_tracking
+from tasks.tracking import experiment_id, open_tracking
 from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:

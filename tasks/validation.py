@@ -57,7 +57,8 @@ def explain(loaded: Loaded, minimums: Minimums) -> list[str]:
     for result in _results(loaded, parameters, {"result_format": "COMPLETE", "include_unexpected_rows": False}):
         if result.success:
             continue
-        rows = sorted(result.result.get("unexpected_index_list") or [])
+        is_per_row = result.expectation_config.meta["rule"] != "ratings-per-user"
+        rows = sorted(result.result.get("unexpected_index_list") or []) if is_per_row else []
         shown = ", ".join(str(row + 1) for row in rows[:LINES_SHOWN])
         more = f" and {len(rows) - LINES_SHOWN} more" if len(rows) > LINES_SHOWN else ""
         sentence = _sentence(result.expectation_config, parameters)

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from models.candidate import Candidate
 from models.errors import EnvironmentFault, NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.index import make_recommender
@@ -26,7 +27,7 @@ from tasks import publishing
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.publishing import publish
 from tasks.state import State, current_state
-from tasks.tracking import Candidate, log_evaluations, log_spending, open_tracking
+from tasks.tracking import log_evaluations, log_spending, open_tracking
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
 
 pytestmark = pytest.mark.slow

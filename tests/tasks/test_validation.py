@@ -100,6 +100,8 @@ def test_the_owner_can_see_which_rows_are_bad() -> None:
     assert any(line.startswith("[rating-range]") and line.endswith("Data rows: 6.") for line in lines)
     assert any(line.startswith("[one-rating-per-pair]") and "6, 7" in line for line in lines)
     assert explain(loaded(GOOD), Minimums()) == []
+    (per_user,) = explain(loaded(GOOD), Minimums(min_ratings_per_user=2))
+    assert "Data rows" not in per_user  # the rule is about users: there is no row to show
 
 
 def test_text_does_not_hide_what_else_is_wrong_and_has_its_rows() -> None:

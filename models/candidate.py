@@ -1,0 +1,56 @@
+"""A recommender about to be run: what it is called and what it promises, in words, before a rating is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.privacy.guarantee import Guarantee
+from models.privacy.specification import PrivacySpecification
+from models.recommender import Recommender
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recommender with what it promises: public, known before a rating is read."""
+
+    recommender: Recommender
+    specification: PrivacySpecification
+    guarantee: Guarantee
+
+    @property
+    def name(self) -> str:
+        return self.recommender.name
+
+    @property
+    def label(self) -> str:
+        """The run's name: recommender, and what a release costs."""
+        if self.guarantee.epsilon is None:
+            return f"{self.name} (no privacy)"
+        unit = "" if self.guarantee.unit == "rating" else f" {self.guarantee.unit}"
+        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}"
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Every setting and every privacy parameter, as text.
+
+        MLflow's comparison preselects the first parameters by name that differ: so privacy comes before settings.
+        """
+        settings = self.recommender.model_dump(mode="json")
+        promise = self.guarantee
+        privacy = {
+            "epsilon": "inf" if promise.epsilon is None else promise.epsilon_summary,
+            "unit": promise.unit or "none",
+            "relation": promise.relation or "none",
+            "verdict": promise.verdict,
+        }
+        if promise.epsilon is not None:
+            privacy["delta"] = f"{promise.delta:g}"
+            privacy["fraction"] = f"{self.specification.fraction:g}"
+            if self.specification.policy is not None:
+                policy = self.specification.policy.model_dump(mode="json")
+                privacy |= {f"policy.{name}": str(value) for name, value in policy.items()}
+        return {
+            "recommender": self.name,
+            **{f"privacy.{name}": value for name, value in privacy.items()},
+            **{f"setting.{name}": str(value) for name, value in settings.items()},
+        }
