@@ -1,7 +1,7 @@
 """Load a suite from its JSON file.
 
 In a suite, `meta.rule` names the rule and `notes` is the sentence shown when it fails. Both may use
-the parameters in braces that the run passes in: `low`, `high`, `levels`, `n_items`, `min_ratings`,
+the parameters in braces that the run passes in: `low`, `high`, `levels`, `last_item`, `min_ratings`,
 `min_users`, `min_items`, `min_ratings_per_user` and `scale`.
 """
 

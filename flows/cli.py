@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -219,13 +219,11 @@ def ui_command() -> None:
             typer.echo("Stopping them ...")
 
 
-@contextmanager
-def _prefect() -> Iterator[Callable[[], None]]:
+def _prefect() -> AbstractContextManager[Callable[[], None]]:
     """A Prefect server: where we start our own, it boots while we read the settings."""
     from tasks.servers import prefect_server
 
-    with prefect_server(_prepare()) as wait:
-        yield wait
+    return prefect_server(_prepare())
 
 
 def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:

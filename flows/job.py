@@ -12,14 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_v
 from models.candidate import Candidate
 from models.errors import SpecError
 from models.index import RECOMMENDERS, first_problem, make_recommender
-from models.privacy.specification import (
-    LEAST_DELTA,
-    LEAST_EPSILON,
-    MOST_EPSILON,
-    Policy,
-    PrivacySpecification,
-    Unit,
-)
+from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
@@ -42,11 +35,11 @@ def _policy(value: Any) -> Any:
 class Privacy(BaseModel, frozen=True, extra="forbid"):
     """The promise. With neither epsilon nor policy, epsilon is 1."""
 
-    epsilon: float | None = Field(default=None, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    epsilon: Epsilon | None = None
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
     unit: Unit = "rating"
-    delta: float = Field(default=1e-6, ge=LEAST_DELTA, lt=1)
-    fraction: float | None = Field(default=None, ge=1e-3, le=1)
+    delta: Delta = 1e-6
+    fraction: Fraction | None = None
     """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
 
 
@@ -130,6 +123,11 @@ PlainLoader.add_implicit_resolver(
 )
 
 
+def plain_yaml(text: str) -> Any:
+    """The value that `text` writes, by PlainLoader. Raises yaml.YAMLError."""
+    return yaml.load(text, PlainLoader)  # noqa: S506 - a SafeLoader
+
+
 def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     """The settings in a YAML file.
 
@@ -139,7 +137,7 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
         raise SpecError(f"{path} looks like ratings and not like a {what}. Give ratings with --ratings {path}.")
     try:
-        config = yaml.load(Path(path).read_text(), PlainLoader)  # noqa: S506 - a SafeLoader
+        config = plain_yaml(Path(path).read_text())
     except OSError as error:
         raise SpecError(f"the {what} {path} cannot be read ({error.strerror}).") from None
     except (yaml.YAMLError, UnicodeDecodeError):

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from flows.job import Job, PlainLoader, make_job, read_config
+from flows.job import Job, make_job, plain_yaml, read_config
 from models.errors import SpecError
 
 EITHER_OR = {"epsilon": "policy", "policy": "epsilon"}
@@ -95,7 +95,7 @@ def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
         if not (equals and dot and name and key):
             raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {text!r}.")
         try:
-            settings.setdefault(name, {})[key] = yaml.load(value, PlainLoader)  # noqa: S506 - a SafeLoader
+            settings.setdefault(name, {})[key] = plain_yaml(value)
         except yaml.YAMLError:
             raise SpecError(f"the value in --set {text!r} is no number, word or list.") from None
     return settings

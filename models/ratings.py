@@ -131,8 +131,15 @@ class Grouped:
         return np.diff(self.start)
 
 
+class Private:
+    """What cannot be pickled, so that nothing can store it in passing."""
+
+    def __reduce__(self) -> NoReturn:
+        raise NotReleasable("ratings are private and are not pickled, so that nothing can store them in passing.")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Ratings:
+class Ratings(Private):
     """Private ratings in coordinate form; immutable, 12 bytes a rating besides the labels.
 
     Args:
@@ -160,9 +167,6 @@ class Ratings:
 
     def __repr__(self) -> str:
         return f"<private ratings on the scale {self.scale}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise NotReleasable("ratings are private and are not pickled, so that nothing can store them in passing.")
 
     @property
     def n_users(self) -> int:

@@ -35,14 +35,13 @@ def rmse_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
     figure = Figure(figsize=(7, 1.6 + 0.55 * len(evaluations)), layout="constrained")
     axes = figure.subplots()
     for at, evaluation in enumerate(evaluations.values()):
-        values = [fold.client.rmse for fold in evaluation.folds if fold.client is not None]
-        if values:
+        summary = evaluation.summaries["client"]
+        if summary:
+            values = [fold.client.rmse for fold in evaluation.folds if fold.client is not None]
+            mean = summary["rmse"]
             axes.plot(values, [at] * len(values), "o", color="0.75", markersize=4)
-            spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
-            axes.errorbar(np.mean(values), at, xerr=spread, fmt="D", color="C0", capsize=4)
-            axes.annotate(
-                f"{np.mean(values):.4f}", (np.mean(values), at), (0, 9), textcoords="offset points", ha="center"
-            )
+            axes.errorbar(mean, at, xerr=summary["rmse_sd"], fmt="D", color="C0", capsize=4)
+            axes.annotate(f"{mean:.4f}", (mean, at), (0, 9), textcoords="offset points", ha="center")
     axes.set_yticks(range(len(evaluations)), list(evaluations))
     axes.set(ylim=(len(evaluations) - 0.4, -0.7), xlabel="RMSE of held-out ratings (rating units); lower is better")
     axes.set_title("Mean ± standard deviation over folds (grey: single folds)", fontsize=10)

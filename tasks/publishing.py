@@ -23,7 +23,7 @@ from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
 from tasks.ledger import Reservation
 from tasks.state import current_state
-from tasks.tracking import experiment_id, open_tracking
+from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
@@ -97,15 +97,11 @@ def _take_back(client: MlflowClient, experiment: str, run_id: str, name: str, re
 
 
 def _log_settings(client: MlflowClient, run_id: str, candidate: Candidate, release: Release) -> None:
-    from mlflow.entities import Metric, Param
+    from mlflow.entities import Metric
 
     epsilon = candidate.guarantee.epsilon or 0.0
     params = {**candidate.params, "privacy.epsilon_spent": f"{epsilon:g}"}
-    client.log_batch(
-        run_id,
-        [Metric("privacy.epsilon_spent", epsilon, 0, 0)],
-        [Param(name, value[:6000]) for name, value in params.items()],
-    )
+    client.log_batch(run_id, [Metric("privacy.epsilon_spent", epsilon, 0, 0)], as_params(params))
     with TemporaryDirectory(prefix="jali-") as folder:
         for path in save_figures({"item_offsets": release_figure(release)}, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")

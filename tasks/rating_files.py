@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -72,21 +72,21 @@ def read_ratings(file: RatingsFile) -> tuple[RatingFormat, RatingTable]:
     path = Path(file.path).expanduser()
     raw = read_bytes(path, "ratings")
     format_ = detect_format(file, raw)
-    names = list(format_.names or first_fields(raw, format_.delimiter))
-    places = dict(zip(("user", "item", "rating"), range(3), strict=True)) if format_.names else _places(names, file)
-    if format_.names:
-        n_found = len(first_fields(raw, format_.delimiter))
-        if n_found not in (3, 4):
-            raise SpecError(
-                f"{path} should have the fields {' '.join(format_.names)} separated by {format_.delimiter!r}, and its "
-                f"first line has {n_found}. If it is another kind of file, say --format csv."
-            )
-        names = names[:n_found]
+    first = first_fields(raw, format_.delimiter)
+    if format_.names is None:
+        places = _places(first, file)
+    elif len(first) in (3, 4):
+        places = {name: at for at, name in enumerate(format_.names)}
+    else:
+        raise SpecError(
+            f"{path} should have the fields {' '.join(format_.names)} separated by {format_.delimiter!r}, and its "
+            f"first line has {len(first)}. If it is another kind of file, say --format csv."
+        )
     # Columns are parsed under their number: a header may name two alike, or hold anything at all.
     table = parse(
         raw,
         delimiter=format_.delimiter,
-        names=[str(at) for at in range(len(names))],
+        names=[str(at) for at in range(len(first))],
         has_header=format_.names is None,
         path=path,
         what="ratings",
@@ -119,7 +119,7 @@ def detect_format(file: RatingsFile, raw: bytes) -> RatingFormat:
         chosen = FORMATS["csv"]
     if file.delimiter is None:
         return chosen
-    return RatingFormat(file.delimiter, chosen.names, chosen.scale, chosen.catalogue)
+    return replace(chosen, delimiter=file.delimiter)
 
 
 def _places(header: list[str], file: RatingsFile) -> Mapping[str, int]:

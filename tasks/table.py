@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from models.errors import NotReleasable
+from models.ratings import Private
 
 NULLS = ("", "NaN", "nan", "NA", "null", "NULL", "None")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RatingTable:
+class RatingTable(Private):
     """Three columns of the same length, private like the ratings they may become.
 
     Args:
@@ -32,9 +32,6 @@ class RatingTable:
 
     def __repr__(self) -> str:
         return "<private ratings, not validated>"
-
-    def __reduce__(self) -> NoReturn:
-        raise NotReleasable("ratings are private and are not pickled, so that nothing can store them in passing.")
 
     @classmethod
     def of_columns(cls, users: pa.ChunkedArray, items: pa.ChunkedArray, ratings: pa.ChunkedArray) -> RatingTable:

@@ -19,6 +19,7 @@ from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Param
 
 INTERNAL_NOTE = (
     "Cross-validation of recommenders on **{source}**. Internal: these figures were computed from exact ratings and "
@@ -78,6 +79,13 @@ def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> s
     return experiment_id(client, name, note, state)  # another run was faster
 
 
+def as_params(values: Mapping[str, str]) -> list[Param]:
+    """MLflow's own form of parameters, each as long as it may be."""
+    from mlflow.entities import Param
+
+    return [Param(name, value[:6000]) for name, value in values.items()]
+
+
 @guarded("Logging to MLflow")
 def log_evaluations(
     source: str, candidates: list[Candidate], evaluations: Mapping[str, Evaluation], n_folds: int, scale_width: float
@@ -126,7 +134,7 @@ def _about(candidate: Candidate) -> dict[str, str]:
 
 
 def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, n_folds: int) -> None:
-    from mlflow.entities import Metric, Param
+    from mlflow.entities import Metric
 
     summaries = evaluation.summaries
     numbers: dict[str, float] = {}  # cv_rmse first: MLflow's comparison preselects the first metric
@@ -143,8 +151,7 @@ def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evalua
         for name, value in fold.client.headline().items()
         if value == value
     ]
-    params = {**candidate.params, "folds": str(n_folds)}
-    client.log_batch(run_id, metrics, [Param(name, value[:6000]) for name, value in params.items()])
+    client.log_batch(run_id, metrics, as_params({**candidate.params, "folds": str(n_folds)}))
 
 
 require_tracking_task = unstored_task(require_tracking, "open MLflow")

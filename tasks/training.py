@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -20,7 +21,7 @@ from models.evaluation import (
 from models.metrics import Scores
 from models.privacy.noise import ExactNoise, SeededNoise
 from models.privacy.specification import PrivacySpecification
-from models.ratings import Ratings
+from models.ratings import Private, Ratings
 from models.recommender import Recommender
 from models.release import Release
 from tasks.guard import guarded
@@ -29,7 +30,7 @@ from tasks.unstored import unstored_task
 
 
 @dataclass(frozen=True, repr=False)
-class Deal:
+class Deal(Private):
     """Which fold every rating and every user belongs to; private, like who rated what."""
 
     ratings: Folds
@@ -58,7 +59,7 @@ class Evaluation:
 
     folds: tuple[FoldScores, ...]
 
-    @property
+    @cached_property
     def summaries(self) -> dict[str, dict[str, float] | None]:
         return {
             kind: summarise([getattr(fold, kind) for fold in self.folds]) for kind in ("client", "visitor", "paper")

@@ -7,18 +7,18 @@ machine (fold-in). The constants on a 1..5 scale were chosen by hand on ML-100K 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource, Steps
-from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, PrivacySpecification
+from models.privacy.specification import Epsilon, PrivacySpecification
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, Recommender
 from models.release import ItemFactors
@@ -46,7 +46,7 @@ class PDPHistogram(Recommender, frozen=True):
     name: ClassVar[str] = "pdp-histogram"
     paper: ClassVar[str] = "Jali; docs/guarantees.md"
 
-    threshold: Literal["max", "mean"] | Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON)] = "max"
+    threshold: Literal["max", "mean"] | Epsilon = "max"
     """The epsilon that a rating of full weight pays: the largest or the mean declared one, or a number."""
     item_features: bool = True
     """Whether public item features become columns of V."""

@@ -6,7 +6,7 @@ number for all, or drawn from a keyed hash of (user, item).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -16,11 +16,14 @@ from models.privacy.keyed_hash import label_uniforms, pair_uniforms
 from models.ratings import Doubles, Ratings
 
 Unit = Literal["rating", "user"]
+Relation = Literal["add_or_remove", "replace_value", "local"]
 
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e3
 """Beyond these nobody means it, and the arithmetic of scales and weights would run into the ends of floats."""
-LEAST_DELTA = 1e-30
-Relation = Literal["add_or_remove", "replace_value", "local"]
+
+Epsilon = Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON)]
+Delta = Annotated[float, Field(ge=1e-30, lt=1)]
+Fraction = Annotated[float, Field(ge=1e-3, le=1)]
 
 
 class Policy(BaseModel, frozen=True, extra="forbid"):
@@ -34,9 +37,9 @@ class Policy(BaseModel, frozen=True, extra="forbid"):
 
     conservative: float = Field(default=0.54, ge=0, le=1)
     moderate: float = Field(default=0.37, ge=0, le=1)
-    epsilon_conservative: float = Field(default=0.1, ge=LEAST_EPSILON, le=MOST_EPSILON)
-    epsilon_moderate: float = Field(default=0.2, ge=LEAST_EPSILON, le=MOST_EPSILON)
-    epsilon_liberal: float = Field(default=1.0, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    epsilon_conservative: Epsilon = 0.1
+    epsilon_moderate: Epsilon = 0.2
+    epsilon_liberal: Epsilon = 1.0
     group_by: Literal["rating", "user", "item"] = "rating"
     key: str = "jali"
 
@@ -94,12 +97,12 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
     `delta` matters to Gaussian mechanisms alone.
     """
 
-    epsilon: float | None = Field(default=None, ge=LEAST_EPSILON, le=MOST_EPSILON)
+    epsilon: Epsilon | None = None
     policy: Policy | None = None
     unit: Unit = "rating"
     relation: Relation = "add_or_remove"
-    delta: float = Field(default=1e-6, ge=LEAST_DELTA, lt=1)
-    fraction: float = Field(default=1.0, ge=1e-3, le=1)
+    delta: Delta = 1e-6
+    fraction: Fraction = 1.0
 
     @model_validator(mode="after")
     def _one_source_of_epsilon(self) -> PrivacySpecification:

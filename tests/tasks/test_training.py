@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tasks.publishing
 import tasks.tracking
 import tasks.training
 import tasks.validation
+from models.errors import NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
@@ -61,6 +63,13 @@ def test_no_test_rating_is_trained_on_or_folded_in(ratings: Ratings, monkeypatch
         assert {user for user, _ in trained_for_visitors} | visitors == set(range(ratings.n_users))
     assert set.union(*seen_in_tests) == pairs(ratings)
     assert sum(map(len, seen_in_tests)) == len(ratings)
+
+
+def test_who_is_in_which_fold_is_private_like_the_ratings(ratings: Ratings) -> None:
+    dealt = deal(ratings, 4)
+    assert repr(dealt) == "<deal into 4 folds>"
+    with pytest.raises(NotReleasable):
+        pickle.dumps(dealt)
 
 
 def test_every_task_that_sees_ratings_lets_no_foreign_exception_out() -> None:
