@@ -8,11 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from models.errors import SpecError
+from models.factorization.dp_pmf import DPPMF
+from models.factorization.pdp_pmf import PDPPMF
 from models.factorization.pmf import PMF
 from models.histogram.pdp_histogram import PDPHistogram
 from models.recommender import Recommender
 
-RECOMMENDERS: dict[str, type[Recommender]] = {kind.name: kind for kind in (PMF, PDPHistogram)}
+RECOMMENDERS: dict[str, type[Recommender]] = {kind.name: kind for kind in (PMF, DPPMF, PDPPMF, PDPHistogram)}
 
 
 def make_recommender(name: str, settings: Mapping[str, Any]) -> Recommender:

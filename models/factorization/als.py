@@ -23,9 +23,10 @@ def _solve_rows(
     values: Floats,
     factors_of_other: Doubles,
     centre: float,
-    precision: float,
+    ridge: Doubles,
     factors: Doubles,
 ) -> None:
+    """`factors` holds what is added to the right-hand side X' y, and then the solution."""
     d = factors.shape[1]
     gram = np.empty((d, d))
     x = np.empty(d)
@@ -33,7 +34,7 @@ def _solve_rows(
     for row in range(first, last):
         end = start[row + 1]
         gram[:] = 0.0
-        x[:] = 0.0
+        x[:] = factors[row]
         for k in range(start[row], end, 4):  # four ratings at a time: a quarter of the traffic through `gram`
             f0, y0 = factors_of_other[other[k]], values[k] - centre
             f1 = factors_of_other[other[k + 1]] if k + 1 < end else nothing
@@ -49,7 +50,7 @@ def _solve_rows(
                 for q in range(min(d, (p // 4 + 1) * 4)):  # the lower triangle, in whole vector lanes
                     gram_row[q] += a0 * f0[q] + a1 * f1[q] + a2 * f2[q] + a3 * f3[q]
         for p in range(d):
-            gram[p, p] += precision * max(end - start[row], 1)
+            gram[p, p] += ridge[row]
         _cholesky_solve(gram, x)
         factors[row] = x
 
@@ -81,6 +82,18 @@ def _cholesky_solve(a: Doubles, x: Doubles) -> None:
             x[q] -= row[q] * x[p]
 
 
+@kernel
+def _add_sums(
+    start: np.ndarray, other: Ints, values: Floats, factors_of_other: Doubles, centre: float, sums: Doubles
+) -> None:
+    for row in range(len(start) - 1):
+        to = sums[row]
+        for k in range(start[row], start[row + 1]):
+            y, x = values[k] - centre, factors_of_other[other[k]]
+            for p in range(len(to)):
+                to[p] += y * x[p]
+
+
 def solve_factors(
     ratings: Grouped, factors_of_other: Doubles, *, centre: float, precision: float, n_threads: int = 1
 ) -> Doubles:
@@ -95,19 +108,49 @@ def solve_factors(
     Returns:
       Shape (n_rows, d); zero for a row without ratings.
     """
-    factors = np.empty((len(ratings.start) - 1, factors_of_other.shape[1]))
+    ridge = precision * np.maximum(ratings.counts, 1)
+    factors = np.zeros((len(ridge), factors_of_other.shape[1]))
+    _solve(ratings, factors_of_other, centre, ridge, factors, n_threads)
+    return factors
+
+
+def right_hand_sides(ratings: Grouped, factors_of_other: Doubles, *, centre: float) -> Doubles:
+    """X_r' y_r of every row: the sum of its centred ratings times the other side's factors; shape (n_rows, d)."""
+    sums = np.zeros((len(ratings.start) - 1, factors_of_other.shape[1]))
+    _add_sums(ratings.start, ratings.other, ratings.values, factors_of_other, centre, sums)
+    return sums
+
+
+def solve_factors_for(
+    ratings: Grouped, right: Doubles, factors_of_other: Doubles, *, precision: float, n_threads: int = 1
+) -> Doubles:
+    """(X_r' X_r + precision I)^-1 right_r of every row; the values of `ratings` are not looked at.
+
+    Args:
+      right: shape (n_rows, d), such as `right_hand_sides` with noise.
+      precision: ridge weight, the same for every row (plain lambda); positive.
+    Returns:
+      Shape (n_rows, d).
+    """
+    n_rows, _ = right.shape
+    without_values = Grouped(ratings.start, ratings.other, np.zeros_like(ratings.values))
+    factors = right.copy()
+    _solve(without_values, factors_of_other, 0.0, np.full(n_rows, precision), factors, n_threads)
+    return factors
+
+
+def _solve(
+    ratings: Grouped, factors_of_other: Doubles, centre: float, ridge: Doubles, factors: Doubles, n_threads: int
+) -> None:
     shares = np.arange(n_threads + 1) * ratings.start[-1] // n_threads
     edges = np.searchsorted(ratings.start[:-1], shares)
     edges[0], edges[-1] = 0, len(factors)
 
     def solve(first: int, last: int) -> None:
-        _solve_rows(
-            first, last, ratings.start, ratings.other, ratings.values, factors_of_other, centre, precision, factors
-        )
+        _solve_rows(first, last, ratings.start, ratings.other, ratings.values, factors_of_other, centre, ridge, factors)
 
     if n_threads == 1:
         solve(0, len(factors))
     else:
         with ThreadPoolExecutor(n_threads) as pool:
             list(pool.map(solve, edges[:-1], edges[1:]))
-    return factors

@@ -185,11 +185,7 @@ class PDPHistogram(Recommender, frozen=True):
         return min(specification.largest_epsilon, self._threshold(specification))
 
     def _threshold(self, specification: PrivacySpecification) -> float:
-        if self.threshold == "max":
-            return specification.largest_epsilon
-        if self.threshold == "mean":
-            return specification.mean_epsilon
-        return self.threshold * specification.fraction
+        return specification.threshold(self.threshold)
 
     def _require(self, specification: PrivacySpecification) -> None:
         specification.require(units=("rating", "user"), relation="add_or_remove", recommender=self.name)

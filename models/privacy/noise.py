@@ -8,14 +8,21 @@ the noisy value, and is post-processing.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from models.ratings import Doubles, Mask
 
 Steps = NDArray[np.int64]
+
+WIDEST = 2.0**62
+"""Where a noisy value is cut: beyond every declared bound, and within 64 bits."""
 
 
 class NoiseSource(ABC):
@@ -29,16 +36,45 @@ class NoiseSource(ABC):
     def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
         """Noise with P(k) proportional to exp(-k^2 / (2 scale^2))."""
 
+    def add_knorm(self, values: Steps, *, scale: float) -> Steps:
+        """To every row, shape (n, d), a vector with density proportional to exp(-|x| / scale), |x| its L2 norm.
+
+        The K-norm mechanism (Hardt and Talwar, STOC 2010): a direction and, independently, a radius that has
+        the law of a sum of d exponential variables. Drawn in floating point, then the noisy value is rounded.
+        """
+        normal, radius = self._normals_and_radii(values.shape)
+        noise = normal * (scale * radius / np.linalg.norm(normal, axis=1))[:, None]
+        noisy: Steps = np.clip(np.rint(values + noise), -WIDEST, WIDEST).astype(np.int64)
+        return noisy
+
+    @abstractmethod
+    def keep(self, probabilities: Doubles) -> Mask:
+        """True with the given probabilities, independently; shapes alike."""
+
+    @abstractmethod
+    def _normals_and_radii(self, shape: tuple[int, ...]) -> tuple[Doubles, Doubles]:
+        """Standard normal variables of `shape` (n, d), and n sums of d standard exponential ones."""
+
 
 @final
 class ExactNoise(NoiseSource):
-    """OpenDP's exact samplers, fed by the operating system's cryptographic generator. There is no seed."""
+    """Fed by the operating system's cryptographic generator; there is no seed.
+
+    The discrete laws are OpenDP's exact samplers. The K-norm's is not exact: floating point, from the same generator.
+    """
 
     def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:
         return _measured("make_laplace", values, scale)
 
     def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
         return _measured("make_gaussian", values, scale)
+
+    def keep(self, probabilities: Doubles) -> Mask:
+        return _unpredictable_uniforms(probabilities.shape) < probabilities
+
+    def _normals_and_radii(self, shape: tuple[int, ...]) -> tuple[Doubles, Doubles]:
+        radii = -np.log(_unpredictable_uniforms(shape)).sum(axis=1)
+        return ndtri(_unpredictable_uniforms(shape)), radii
 
 
 @final
@@ -58,6 +94,19 @@ class SeededNoise(NoiseSource):
 
     def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
         return values + np.rint(self._rng.normal(0.0, scale, values.shape)).astype(np.int64)
+
+    def keep(self, probabilities: Doubles) -> Mask:
+        return self._rng.random(probabilities.shape) < probabilities
+
+    def _normals_and_radii(self, shape: tuple[int, ...]) -> tuple[Doubles, Doubles]:
+        n, d = shape
+        return self._rng.standard_normal(shape), self._rng.standard_gamma(d, n)
+
+
+def _unpredictable_uniforms(shape: tuple[int, ...]) -> Doubles:
+    """Odd multiples of 2^-54 in (0, 1), from the operating system's cryptographic generator."""
+    words = np.frombuffer(secrets.token_bytes(8 * int(np.prod(shape))), np.uint64).reshape(shape)
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def _measured(maker: str, values: Steps, scale: float) -> Steps:

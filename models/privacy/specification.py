@@ -138,6 +138,14 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
         """Expectation over the policy's draw, in closed form; no rated pair is looked at."""
         return sum(share * (low + high) / 2 for share, low, high in self.pieces)
 
+    def threshold(self, choice: Literal["max", "mean"] | float) -> float:
+        """The epsilon of a mechanism that follows weighting or sampling: from what is declared, or a number."""
+        if choice == "max":
+            return self.largest_epsilon
+        if choice == "mean":
+            return self.mean_epsilon
+        return choice * self.fraction
+
     def epsilon_of(self, ratings: Ratings) -> Doubles:
         """Each rating's own epsilon for this release; shape (n,)."""
         if self.policy is None:

@@ -253,7 +253,7 @@ def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_
 ) -> None:
     arguments = [*write_ratings(tmp_path, made_up_ratings()), "--folds", "5"]
     process = subprocess.Popen(
-        [JALI, "run", *arguments, "--set", "pmf.n_sweeps=20000"],
+        [JALI, "run", *arguments, "--set", "pmf.n_iterations=20000"],
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.PIPE,

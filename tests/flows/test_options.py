@@ -17,7 +17,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).touch()
     Path("c.yaml").write_text(
         "ratings: {path: a.csv, delimiter: ';'}\nscale: 1:5:1\nfolds: 7\nprivacy: {epsilon: 0.5, delta: 1.0e-7}\n"
-        "settings: {pmf: {n_factors: 3, n_sweeps: 4}}\n"
+        "settings: {pmf: {n_factors: 3, n_iterations: 4}}\n"
     )
     Path("policy.yaml").write_text("conservative: 0.3\n")
 
@@ -36,7 +36,7 @@ def test_the_command_line_overrides_the_file_setting_by_setting() -> None:
     told = job(ratings={"path": "b.csv", "format": None}, folds="3", assignments=["pmf.n_factors=9"])
     assert told.ratings is not None
     assert (told.ratings.path, told.folds) == ("b.csv", 3)
-    assert told.settings == {"pmf": {"n_factors": 9, "n_sweeps": 4}}
+    assert told.settings == {"pmf": {"n_factors": 9, "n_iterations": 4}}
     assert (told.privacy.epsilon, told.privacy.delta) == (0.5, 1e-7)
 
 

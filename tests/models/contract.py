@@ -27,14 +27,21 @@ UNIFORM = PrivacySpecification(epsilon=1)
 
 
 class RecommenderContract:
-    """Subclasses set `recommender`, and the specifications it can keep."""
+    """Subclasses set `recommender`, and the specifications it can keep where these are others."""
 
     recommender: Recommender
-    specifications: tuple[PrivacySpecification, ...] = (UNIFORM, PrivacySpecification(policy=Policy()))
+
+    @property
+    def specifications(self) -> tuple[PrivacySpecification, ...]:
+        relation = self.recommender.relation
+        return self.uniform(), PrivacySpecification(policy=Policy(), relation=relation)
+
+    def uniform(self, epsilon: float = 1.0) -> PrivacySpecification:
+        return PrivacySpecification(epsilon=epsilon, relation=self.recommender.relation)
 
     @property
     def is_private(self) -> bool:
-        return self.recommender.promise(UNIFORM).verdict != "none"
+        return self.recommender.promise(self.uniform()).verdict != "none"
 
     def test_it_is_in_the_index(self) -> None:
         assert RECOMMENDERS[self.recommender.name] is type(self.recommender)
@@ -49,13 +56,13 @@ class RecommenderContract:
     def test_cost_and_promise_agree(self) -> None:
         for specification in self.specifications:
             promise, event = self.recommender.promise(specification), self.recommender.cost(specification)
-            if promise.epsilon is None:
+            if promise.verdict != "proven":
                 assert event == NonPrivateDpEvent()
                 continue
+            assert promise.epsilon is not None
             spent = PLDAccountant().compose(event).get_epsilon(promise.delta)
             assert spent <= promise.epsilon * 1.001 + 1e-4  # the accountant rounds upwards on its grid
             assert spent >= promise.epsilon * 0.97
-            assert promise.epsilon <= specification.largest_epsilon
 
     def test_a_promise_says_everything(self) -> None:
         for specification in self.specifications:
@@ -66,19 +73,22 @@ class RecommenderContract:
                 assert promise.unit == specification.unit
                 assert promise.relation == specification.relation
                 assert promise.conditions
+                assert promise.epsilon is not None
+                assert 0 < promise.epsilon <= specification.largest_epsilon
 
     def test_a_catalogue_taken_from_the_ratings_weakens_the_promise(self) -> None:
-        promise = self.recommender.guarantee(UNIFORM, public_catalogue=False)
+        promise = self.recommender.guarantee(self.uniform(), public_catalogue=False)
         assert promise.verdict in ("conditional", "broken", "none")
         assert promise.proven_epsilon is None
         assert "catalogue" in promise.conditions[-1]
 
     def test_a_relation_it_cannot_keep_is_refused(self) -> None:
         if self.is_private:
-            local = PrivacySpecification(epsilon=1, relation="local")
-            for method in (self.recommender.cost, self.recommender.promise):
-                with pytest.raises(SpecError, match=self.recommender.name):
-                    method(local)
+            for relation in {"add_or_remove", "replace_value", "local"} - {self.recommender.relation}:
+                other = PrivacySpecification(epsilon=1, relation=relation)
+                for method in (self.recommender.cost, self.recommender.promise):
+                    with pytest.raises(SpecError, match=self.recommender.name):
+                        method(other)
 
     def test_V_has_a_row_for_every_item_of_the_catalogue_rated_or_not(self, ratings: Ratings) -> None:
         for specification in self.specifications:
@@ -89,13 +99,16 @@ class RecommenderContract:
             assert ((factors.offset >= ratings.scale.low) & (factors.offset <= ratings.scale.high)).all()
 
     def test_the_noise_source_is_the_only_chance(self, ratings: Ratings) -> None:
-        first, again, other = (self.recommender.fit(ratings, UNIFORM, SeededNoise(seed)).factors for seed in (1, 1, 2))
+        specification = self.uniform()
+        first, again, other = (
+            self.recommender.fit(ratings, specification, SeededNoise(seed)).factors for seed in (1, 1, 2)
+        )
         assert (first.V == again.V).all()
         assert ((first.V == other.V).all() and (first.offset == other.offset).all()) != self.is_private
 
     def test_threads_change_only_the_time(self, ratings: Ratings) -> None:
-        one = self.recommender.fit(ratings, UNIFORM, SeededNoise(1)).factors
-        two = self.recommender.fit(ratings, UNIFORM, SeededNoise(1), n_threads=2).factors
+        one = self.recommender.fit(ratings, self.uniform(), SeededNoise(1)).factors
+        two = self.recommender.fit(ratings, self.uniform(), SeededNoise(1), n_threads=2).factors
         assert np.allclose(one.V, two.V)
 
     @pytest.mark.parametrize("n", [0, 1, 2])
@@ -107,7 +120,7 @@ class RecommenderContract:
 
     @pytest.mark.parametrize("epsilon", [1e-6, 1e3])
     def test_huge_noise_and_hardly_any_are_no_trouble(self, ratings: Ratings, epsilon: float) -> None:
-        fitted = self.recommender.fit(ratings, PrivacySpecification(epsilon=epsilon), SeededNoise(0))
+        fitted = self.recommender.fit(ratings, self.uniform(epsilon), SeededNoise(0))
         scores = client_scores(fitted, ratings, ratings)
         assert scores is not None
         assert 0 < scores.rmse < 2.5
@@ -116,31 +129,29 @@ class RecommenderContract:
         from models.ratings import RatingScale
 
         ratings = made_up_ratings(scale=RatingScale(low=0.5, high=5, step=0.5))
-        scores = client_scores(self.recommender.fit(ratings, UNIFORM, SeededNoise(0)), ratings, ratings)
+        scores = client_scores(self.recommender.fit(ratings, self.uniform(), SeededNoise(0)), ratings, ratings)
         assert scores is not None
         assert scores.rmse < np.std(ratings.values)
 
     def test_it_predicts_better_than_the_mean(self, ratings: Ratings) -> None:
         is_test = deal_ratings(ratings, 5) == 0
         train, test = ratings.where(~is_test), ratings.where(is_test)
-        scores = client_scores(
-            self.recommender.fit(train, PrivacySpecification(epsilon=20), SeededNoise(0)), train, test
-        )
+        scores = client_scores(self.recommender.fit(train, self.uniform(20), SeededNoise(0)), train, test)
         assert scores is not None
         assert scores.rmse < 0.95 * np.std(test.values)
 
     def test_what_was_fitted_is_not_pickled_and_not_shown(self, ratings: Ratings) -> None:
-        fitted = self.recommender.fit(ratings, UNIFORM, SeededNoise(0))
+        fitted = self.recommender.fit(ratings, self.uniform(), SeededNoise(0))
         with pytest.raises(NotReleasable):
             pickle.dumps(fitted)
         assert repr(fitted) == f"<fitted {self.recommender.name}>"
 
     def test_seeded_noise_has_no_release(self, ratings: Ratings) -> None:
         with pytest.raises(NotReleasable, match="ExactNoise"):
-            _ = self.recommender.fit(ratings, UNIFORM, SeededNoise(0)).release  # type: ignore[misc]
+            _ = self.recommender.fit(ratings, self.uniform(), SeededNoise(0)).release  # type: ignore[misc]
 
     def test_a_release_predicts_as_the_fit_did_and_names_no_user(self, ratings: Ratings, tmp_path: Path) -> None:
-        fitted = self.recommender.fit(ratings, UNIFORM, ExactNoise())
+        fitted = self.recommender.fit(ratings, self.uniform(), ExactNoise())
         if not self.is_private:
             with pytest.raises(NotReleasable, match="never published"):
                 _ = fitted.release
@@ -159,5 +170,5 @@ class RecommenderContract:
         document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         assert "user-" not in text
         assert document["about"]["recommender"] == self.recommender.name
-        assert document["about"]["guarantee"]["verdict"] == self.recommender.promise(UNIFORM).verdict
+        assert document["about"]["guarantee"]["verdict"] == self.recommender.promise(self.uniform()).verdict
         assert math.isclose(document["scale"]["high"], 5)

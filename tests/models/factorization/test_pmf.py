@@ -42,7 +42,7 @@ def test_every_sweep_lowers_the_objective(ratings: Ratings) -> None:
     mean, precision = float(ratings.values.mean()), 0.06
 
     def objective(n_sweeps: int) -> float:
-        fitted = PMF(n_factors=4, n_sweeps=n_sweeps, precision=precision).fit(ratings, UNIFORM, SeededNoise(0))
+        fitted = PMF(n_factors=4, n_iterations=n_sweeps, precision=precision).fit(ratings, UNIFORM, SeededNoise(0))
         U, V = fitted.user_factors, fitted.factors.V.astype(float)
         assert U is not None
         error = ratings.values - mean - (U[ratings.users] * V[ratings.items]).sum(axis=1)
@@ -56,7 +56,7 @@ def test_every_sweep_lowers_the_objective(ratings: Ratings) -> None:
 def test_fold_in_is_the_last_half_sweep_once_more(ratings: Ratings) -> None:
     is_test = deal_ratings(ratings, 5) == 0
     train, test = ratings.where(~is_test), ratings.where(is_test)
-    fitted = PMF(n_factors=3, n_sweeps=60).fit(train, UNIFORM, SeededNoise(0))
+    fitted = PMF(n_factors=3, n_iterations=60).fit(train, UNIFORM, SeededNoise(0))
     client, paper = client_scores(fitted, train, test), paper_scores(fitted, test)
     assert client is not None
     assert paper is not None

@@ -23,12 +23,13 @@ from models.histogram.pdp_histogram import (
     weight_steps,
 )
 from models.privacy.gaussian import discrete_gaussian_delta
-from models.privacy.noise import NoiseSource, SeededNoise, Steps
+from models.privacy.noise import SeededNoise, Steps
 from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, Policy, PrivacySpecification
 from models.ratings import Catalogue, Ratings
 from tests.made_up import made_up_ratings, ratings_of
 from tests.models.contract import UNIFORM, RecommenderContract
 from tests.real_data import load_ml_100k
+from tests.recorder import Recorder
 
 DEFAULT = PrivacySpecification(policy=Policy())
 USER = PrivacySpecification(epsilon=1, unit="user")
@@ -46,22 +47,7 @@ class TestPDPHistogramAtTheMean(RecommenderContract):
         assert self.recommender.promise(DEFAULT).epsilon == pytest.approx(0.393, abs=1e-3)
 
 
-class Recorder(NoiseSource):
-    """Adds nothing, and notes the exact values it was given: all that the release learns of the ratings."""
-
-    def __init__(self) -> None:
-        self.given: list[tuple[str, Steps, float]] = []
-
-    def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:
-        self.given.append(("laplace", values, scale))
-        return values
-
-    def add_discrete_gaussian(self, values: Steps, *, scale: float) -> Steps:
-        self.given.append(("gaussian", values, scale))
-        return values
-
-
-class Canceller(NoiseSource):
+class Canceller(Recorder):
     """Returns the same whatever the data: one outcome of the noise that any data can have."""
 
     def add_discrete_laplace(self, values: Steps, *, scale: float) -> Steps:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare, dlaplace, norm
+from scipy.stats import chisquare, dlaplace, gamma, kstest, norm, uniform
 
 from models.privacy.noise import ExactNoise, NoiseSource, SeededNoise
 
@@ -45,6 +45,38 @@ def test_gaussian_noise_has_the_claimed_scale(source: Callable[[], NoiseSource],
     assert abs(np.mean(np.abs(sample) < 2000) - (norm.cdf(1) - norm.cdf(-1))) < 0.015
 
 
+def knorm_fits(sample: np.ndarray, scale: float) -> bool:
+    """Kolmogorov-Smirnov of the radii of rows against the law of a sum of d exponential variables."""
+    radii = np.linalg.norm(sample.astype(float), axis=1)
+    return bool(kstest(radii, gamma(sample.shape[1], scale=scale).cdf).pvalue > 1e-4)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("d", [1, 3, 20])
+@pytest.mark.parametrize(("claimed", "fits"), [(2000.0, True), (1850.0, False), (2150.0, False)])
+def test_knorm_noise_has_the_claimed_scale(
+    source: Callable[[], NoiseSource], d: int, claimed: float, fits: bool
+) -> None:
+    assert knorm_fits(source().add_knorm(np.zeros((20_000, d), np.int64), scale=2000.0), claimed) == fits
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_knorm_noise_has_no_favourite_direction(source: Callable[[], NoiseSource]) -> None:
+    sample = source().add_knorm(np.zeros((40_000, 3), np.int64), scale=2000.0).astype(float)
+    direction = sample / np.linalg.norm(sample, axis=1, keepdims=True)
+    assert np.abs(direction.mean(axis=0)).max() < 4 / np.sqrt(3 * 40_000)
+    assert np.allclose(direction.T @ direction / 40_000, np.eye(3) / 3, atol=0.01)
+    radius = np.linalg.norm(sample, axis=1)
+    assert abs(np.corrcoef(direction[:, 0], radius)[0, 1]) < 4 / np.sqrt(40_000)
+    assert kstest(direction[:, 0], uniform(-1, 2).cdf).pvalue > 1e-4  # Archimedes: flat in three dimensions
+
+
+def test_knorm_noise_of_huge_scale_cuts_the_noisy_value_and_not_the_noise() -> None:
+    noisy = ExactNoise().add_knorm(np.full((2000, 1), 12345, np.int64), scale=1e19)
+    assert (np.abs(noisy) == 2**62).any()
+    assert not (np.abs(noisy - 12345) == 2**62).any()
+
+
 def test_exact_noise_repeats_itself_for_nobody() -> None:
     first, second = (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) for _ in range(2))
     assert not (first == second).any()
@@ -52,6 +84,10 @@ def test_exact_noise_repeats_itself_for_nobody() -> None:
     third = ExactNoise().add_discrete_laplace(FIFTY, scale=1e6)
     np.random.seed(0)
     assert not (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) == third).any()
+    first, second = (ExactNoise().add_knorm(FIFTY[:, None], scale=1e6) for _ in range(2))
+    assert not (first == second).any()
+    first, second = (ExactNoise().keep(np.full(200, 0.5)) for _ in range(2))
+    assert (first != second).any()
     with pytest.raises(TypeError):
         ExactNoise(0)  # type: ignore[call-arg]
 
