@@ -172,7 +172,7 @@ def recommenders_command() -> None:
 
         console = _console()
         for name, kind in RECOMMENDERS.items():
-            promise = kind().promise(PrivacySpecification(epsilon=1))
+            promise = kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation))
             console.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
             console.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
             console.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
@@ -237,18 +237,16 @@ def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
 
 
 def _show(job: Job, results: list[Result], seconds: float) -> None:
-    from flows.report import report, result_table, write_report
+    from flows.report import report, result_table, spending, weaknesses, write_report
 
     out = _console()
     out.print()
     out.print(result_table(results, out.width))
     if job.report:
         write_report(job.report, report(job, results, seconds))
-    for result in results:
-        promise = result.candidate.guarantee
-        if promise.verdict in ("conditional", "broken"):
-            out.print(f"\n{result.candidate.name} is {promise.verdict}: {promise.conditions[-1]}.", highlight=False)
-    _say_what_next(out, job, sum(result.epsilon_spent for result in results), seconds)
+    for line in weaknesses(results):
+        out.print(f"\n{line}", highlight=False)
+    _say_what_next(out, job, spending(job, results), seconds)
 
 
 @contextmanager
@@ -261,15 +259,13 @@ def _progress(console: Console, first: str) -> Iterator[None]:
         yield
 
 
-def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None:
+def _say_what_next(out: Console, job: Job, spending: list[str], seconds: float) -> None:
     say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
-    unit, delta = job.privacy.unit, f" at δ={job.privacy.delta:g}" if job.privacy.unit == "user" else ""
-    if job.publish:
-        say(f"This run spent at most ε={spent:g}{delta} for any {unit} of {job.source}, in {seconds:.0f} s. Next:")
-    else:
-        say(f"Nothing was published and nothing spent, in {seconds:.0f} s. Next:")
+    for line in spending:
+        say(line)
+    say(f"It took {seconds:.0f} s. Next:")
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:

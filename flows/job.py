@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from models.candidate import Candidate
 from models.errors import SpecError
 from models.index import RECOMMENDERS, first_problem, make_recommender
-from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Unit
+from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
@@ -49,7 +49,8 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     """None: the sample."""
     items: str | None = None
     scale: Annotated[RatingScale | None, BeforeValidator(_scale)] = None
-    recommenders: tuple[str, ...] = Field(default=tuple(RECOMMENDERS), min_length=1)
+    recommenders: tuple[str, ...] = Field(min_length=1)
+    """By default all that can protect the unit."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     folds: int = Field(default=10, ge=2, le=1000)
     privacy: Privacy = Privacy()
@@ -70,6 +71,16 @@ class Job(BaseModel, frozen=True, extra="forbid"):
         if value.endswith((".releases", ".serving")):
             raise ValueError("names ending in .releases and .serving are for what leaves; give another with --source")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_that_can(cls, told: Any) -> Any:
+        if not isinstance(told, dict) or "recommenders" in told:
+            return told
+        privacy = told.get("privacy")
+        unit = privacy.get("unit", "rating") if isinstance(privacy, dict) else getattr(privacy, "unit", "rating")
+        able = tuple(name for name, kind in RECOMMENDERS.items() if unit in kind.units)
+        return {**told, "recommenders": able or tuple(RECOMMENDERS)}
 
     @field_validator("recommenders", mode="before")
     @classmethod
@@ -155,24 +166,29 @@ def candidates(job: Job) -> list[Candidate]:
     """
     public = catalogue_is_public(job.ratings, job.items)
     made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
-    specification = _specification(job, 1.0)
-    n_releases = sum(recommender.promise(specification).epsilon is not None for recommender in made)
-    if specification.personalised:
-        specification = _specification(job, job.privacy.fraction or 1 / max(n_releases, 1))
-    elif job.privacy.fraction is not None:
-        specification = _specification(job, job.privacy.fraction)
-    return [
-        Candidate(recommender, specification, recommender.guarantee(specification, public_catalogue=public))
-        for recommender in made
-    ]
+    whole = {relation: _specification(job, relation, 1.0) for relation in {kind.relation for kind in made}}
+    n_releases = sum(kind.promise(whole[kind.relation]).epsilon is not None for kind in made)
+    personalised = job.privacy.policy is not None
+    fraction = job.privacy.fraction or (1 / max(n_releases, 1) if personalised else 1.0)
+    chosen = []
+    for recommender in made:
+        specification = _specification(job, recommender.relation, fraction)
+        guarantee = recommender.guarantee(specification, public_catalogue=public)
+        chosen.append(Candidate(recommender, specification, guarantee))
+    return chosen
 
 
-def _specification(job: Job, fraction: float) -> PrivacySpecification:
+def _specification(job: Job, relation: Relation, fraction: float) -> PrivacySpecification:
     told = job.privacy
     epsilon: float | Literal[1] | None = 1 if told.epsilon is None and told.policy is None else told.epsilon
     try:
         return PrivacySpecification(
-            epsilon=epsilon, policy=told.policy, unit=told.unit, delta=told.delta, fraction=fraction
+            epsilon=epsilon,
+            policy=told.policy,
+            unit=told.unit,
+            relation=relation,
+            delta=told.delta,
+            fraction=fraction,
         )
     except ValidationError as error:
         raise SpecError(f"privacy: {first_problem(error)}") from None

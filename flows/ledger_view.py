@@ -36,10 +36,11 @@ def totals(ledger: Ledger, source: str | None) -> list[str]:
     lines = []
     for name, unit, relation in sorted(spent):
         if source in (None, name):
-            epsilon, delta = ledger.spent(name, unit=unit, relation=relation)
+            epsilon, delta, is_proven = ledger.spent(name, unit=unit, relation=relation)
             also = "releases with unit user included" if unit == "rating" else "besides what each rating pays"
             changed = relation.replace("_", " ")
-            lines.append(f"{name}: ε={epsilon:g}, δ={delta:g} spent for each {unit} ({changed}), by addition, {also}.")
+            how = "spent" if is_proven else "claimed, and not proven,"
+            lines.append(f"{name}: ε={epsilon:g}, δ={delta:g} {how} for each {unit} ({changed}), by addition, {also}.")
     if not lines:
         others = ", ".join(sorted({name for name, _, _ in spent}))
         of = f" of {source}" if source else ""

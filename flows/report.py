@@ -43,6 +43,34 @@ def result_table(results: list[Result], width: int) -> Table:
     return table
 
 
+def weaknesses(results: list[Result]) -> list[str]:
+    """Why a verdict is less than proven, in a sentence for all that share the reason."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        promise = result.candidate.guarantee
+        if promise.verdict in ("conditional", "broken"):
+            names.setdefault((promise.verdict, promise.conditions[-1]), []).append(result.candidate.name)
+    return [f"{', '.join(who)}: {verdict}; {reason}." for (verdict, reason), who in names.items()]
+
+
+def spending(job: Job, results: list[Result]) -> list[str]:
+    """What the run spent, a sentence per relation; sums over releases that speak of the same neighbours."""
+    lines = []
+    published = [result for result in results if result.version]
+    for relation in dict.fromkeys(result.candidate.guarantee.relation for result in published):
+        alike = [result for result in published if result.candidate.guarantee.relation == relation]
+        epsilon = f"ε={sum(result.epsilon_spent for result in alike):g}"
+        if job.privacy.unit == "user":
+            epsilon += f" at δ={sum(result.candidate.guarantee.delta for result in alike):g}"
+        whom = f"for any {job.privacy.unit} of {job.source} ({str(relation).replace('_', ' ')})"
+        if all(result.candidate.guarantee.verdict == "proven" for result in alike):
+            lines.append(f"This run spent at most {epsilon} {whom}.")
+        else:
+            names = ", ".join(result.candidate.name for result in alike)
+            lines.append(f"{names}: {epsilon} claimed {whom}, and not proven.")
+    return lines or ["Nothing was published and nothing spent."]
+
+
 def _details(result: Result, client: dict[str, float]) -> tuple[str, str, str]:
     mae, within = (f"{client['mae']:.3f}", f"{client['within_1']:.1%}") if client else ("-", "-")
     return mae, within, _duration(result.evaluation.fit_seconds)
@@ -63,15 +91,30 @@ def report(job: Job, results: list[Result], seconds: float) -> dict[str, Any]:
             "folds": job.folds,
         },
         "privacy": {
-            **specification.model_dump(mode="json"),
+            **specification.model_dump(mode="json", exclude={"relation"}),  # each recommender has its own
             "largest_epsilon": specification.largest_epsilon,
             "mean_epsilon": specification.mean_epsilon,
-            "epsilon_spent": sum(result.epsilon_spent for result in results),
+            "epsilon_spent": _sum_by_relation(results),
         },
         "seconds": seconds,
         "jali": version("jali"),
         "recommenders": [_entry(result) for result in results],
     }
+
+
+def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]]:
+    """Claimed and proven epsilon of what was published; proven is null when that of any release is not."""
+    sums: dict[str, dict[str, float | None]] = {}
+    for result in results:
+        promise = result.candidate.guarantee
+        if result.version and promise.relation:
+            before = sums.get(promise.relation, {"claimed": 0.0, "proven": 0.0})
+            proven = promise.proven_epsilon
+            sums[promise.relation] = {
+                "claimed": (before["claimed"] or 0) + result.epsilon_spent,
+                "proven": None if proven is None or before["proven"] is None else before["proven"] + proven,
+            }
+    return sums
 
 
 def require_writable(path: str) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from models.errors import NotReleasable
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import ExactNoise, NoiseSource
-from models.privacy.specification import PrivacySpecification, Relation
+from models.privacy.specification import PrivacySpecification, Relation, Unit
 from models.ratings import Catalogue, Doubles, Ratings
 from models.release import ItemFactors, Release
 
@@ -78,8 +78,10 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", use_attribute_doc
 
     name: ClassVar[str]
     paper: ClassVar[str]
+    units: ClassVar[tuple[Unit, ...]] = ("rating",)
+    """What it can protect."""
     relation: ClassVar[Relation] = "add_or_remove"
-    """Which data sets its guarantee speaks of."""
+    """Which data sets its guarantee compares."""
 
     @abstractmethod
     def cost(self, specification: PrivacySpecification) -> DpEvent:

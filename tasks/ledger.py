@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import uuid4
 
 import sqlalchemy as sa
@@ -97,6 +97,14 @@ class Entry:
         return words.get(self.state, self.note)
 
 
+class Spent(NamedTuple):
+    """A sum over releases; it is proven when that of every single one is."""
+
+    epsilon: float
+    delta: float
+    is_proven: bool
+
+
 class Ledger:
     """Opens the database at `url`, making the table where it is missing.
 
@@ -147,7 +155,7 @@ class Ledger:
             raise self._unreachable(error) from None
         return [Entry(**{name: value for name, value in row.items() if name != "id"}) for row in rows]
 
-    def spent(self, source: str, *, unit: str, relation: str) -> tuple[float, float]:
+    def spent(self, source: str, *, unit: str, relation: str) -> Spent:
         """Epsilon and delta claimed and committed so far on `source`, by addition.
 
         A release that protects a user protects each of the user's ratings as well: it counts for both units.
@@ -157,7 +165,11 @@ class Ledger:
             for entry in self.entries(source)
             if entry.state in SPENT and entry.relation == relation and entry.unit in (unit, "user")
         ]
-        return sum(entry.claimed_epsilon for entry in counted), sum(entry.delta for entry in counted)
+        return Spent(
+            sum(entry.claimed_epsilon for entry in counted),
+            sum(entry.delta for entry in counted),
+            all(entry.proven_epsilon is not None for entry in counted),
+        )
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         if not rows:

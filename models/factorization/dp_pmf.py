@@ -20,7 +20,7 @@ from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
 from models.factorization.gradient import Pace, descend
 from models.factorization.pmf import initial_factors, item_factors
-from models.privacy.guarantee import Guarantee, Verdict
+from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
@@ -77,28 +77,28 @@ class ObjectivePerturbation(Recommender, frozen=True):
 
     def _claim(self, *, epsilon: float, least_epsilon: float, own: str) -> Guarantee:
         """The guarantee of one fit at `epsilon`, with the truth about it."""
-        conditions = ["who rated what is public", "noise and the solve after it are in exact arithmetic"]
-        said = f"A changed rating is claimed to be protected with {own}"
-        if self.solver == "exact":
-            verdict: Verdict = "conditional"
-            sentence = f"{said}; it would be, if U did not depend on the ratings, and it does."
-        else:
-            k = self.n_noisy_iterations
-            verdict = "broken"
-            sentence = (
-                f"{said}, and is not: noise is drawn anew in each of {k} iterations, for which at least {k} times as "
-                f"much would have to be charged ({k * epsilon:g}), and the first starts from the V without privacy."
-            )
-        return Guarantee(
+        conditions = ("who rated what is public", "noise and the solve after it are in exact arithmetic")
+        claim = Guarantee(
             unit="rating",
             relation=self.relation,
             epsilon=epsilon,
             least_epsilon=least_epsilon,
-            verdict=verdict,
+            verdict="conditional",
             conditions=(*conditions, U_IS_NOT_CONSTANT),
-            sentence=sentence,
+            sentence=f"A changed rating is claimed to be protected with {own}; it would be, if U did not depend on the "
+            "ratings, and it does.",
             reference=f"docs/guarantees.md#{self.name}",
         )
+        if self.solver == "exact":
+            return claim
+        k = self.n_noisy_iterations
+        return claim.model_copy(
+            update={
+                "sentence": f"A changed rating is claimed to be protected with {own}, and is not: noise is drawn anew "
+                f"in each of {k} iterations, for which at least {k} times as much would have to be charged "
+                f"({k * epsilon:g}), and the first starts from the V without privacy."
+            }
+        ).weakened("broken", f"new noise in each of {k} iterations is charged once, and the start is the private V")
 
     def _fit_at(
         self,
@@ -163,7 +163,7 @@ class ObjectivePerturbation(Recommender, frozen=True):
         return scale.width if self.sensitivity == "range" else max(scale.width, abs(scale.high))
 
     def _require(self, specification: PrivacySpecification) -> None:
-        specification.require(units=("rating",), relation=self.relation, recommender=self.name)
+        specification.require(units=self.units, relation=self.relation, recommender=self.name)
 
 
 class DPPMF(ObjectivePerturbation, frozen=True):

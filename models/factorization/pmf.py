@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from models.factorization.als import solve_factors
 from models.factorization.gradient import Pace, clip_rows, descend, descend_literally
 from models.privacy.guarantee import Guarantee
-from models.privacy.specification import PrivacySpecification
+from models.privacy.specification import PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings
 from models.recommender import Fitted, Noise, Recommender
 from models.release import ItemFactors
@@ -34,6 +34,7 @@ class PMF(Recommender, frozen=True):
 
     name: ClassVar[str] = "pmf"
     paper: ClassVar[str] = "Salakhutdinov & Mnih 2007; Zhang et al. 2019"
+    units: ClassVar[tuple[Unit, ...]] = ("rating", "user")
 
     solver: Literal["als", "sm08", "gd"] = "als"
     """How the minimum is sought."""

@@ -18,7 +18,7 @@ from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource, Steps
-from models.privacy.specification import Epsilon, PrivacySpecification
+from models.privacy.specification import Epsilon, PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, Recommender
 from models.release import ItemFactors
@@ -45,6 +45,7 @@ class PDPHistogram(Recommender, frozen=True):
 
     name: ClassVar[str] = "pdp-histogram"
     paper: ClassVar[str] = "Jali; docs/guarantees.md"
+    units: ClassVar[tuple[Unit, ...]] = ("rating", "user")
 
     threshold: Literal["max", "mean"] | Epsilon = "max"
     """The epsilon that a rating of full weight pays: the largest or the mean declared one, or a number."""
@@ -188,7 +189,7 @@ class PDPHistogram(Recommender, frozen=True):
         return specification.threshold(self.threshold)
 
     def _require(self, specification: PrivacySpecification) -> None:
-        specification.require(units=("rating", "user"), relation="add_or_remove", recommender=self.name)
+        specification.require(units=self.units, relation=self.relation, recommender=self.name)
         threshold, smallest = self._threshold(specification), specification.smallest_epsilon
         if specification.unit == "rating" and smallest * RATING_STEPS < threshold:
             raise SpecError(

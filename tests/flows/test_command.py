@@ -108,19 +108,25 @@ def test_a_run_prints_a_table_that_fits_and_says_where_to_look(finished) -> None
     assert pmf[-1] == "-"
     assert histogram[1:5] == ["one", "rating,", "1", "proven"]
     assert histogram[-1] == "v1"
-    assert "spent at most ε=1 for any rating of films.csv" in outcome.stdout
+    assert "spent at most ε=1 for any rating of films.csv (add or remove)." in outcome.stdout
+    assert "dp-pmf, pdp-pmf: ε=2 claimed for any rating of films.csv (replace value), and not" in outcome.stdout
     assert "jali ui" in outcome.stdout
     stages = [line.split("s  ")[1] for line in outcome.stderr.splitlines()]
     assert stages[0] == "Starting Prefect"
-    assert "Cross-validating: 6 of 6" in stages
+    assert "Cross-validating: 12 of 12" in stages
 
 
 def test_the_report_says_the_same_and_more(finished) -> None:
     folder, _, outcome = finished
     report = json.loads((folder / "r.json").read_text())
-    pmf, histogram = report["recommenders"]
+    pmf, dp_pmf, pdp_pmf, histogram = report["recommenders"]
+    assert (dp_pmf["guarantee"]["verdict"], pdp_pmf["guarantee"]["verdict"]) == ("conditional", "conditional")
     assert report["dataset"]["source"] == "films.csv"
-    assert report["privacy"]["epsilon_spent"] == histogram["epsilon_spent"] == 1
+    assert histogram["epsilon_spent"] == 1
+    assert report["privacy"]["epsilon_spent"] == {
+        "replace_value": {"claimed": 2, "proven": None},
+        "add_or_remove": {"claimed": 1, "proven": 1},
+    }
     assert (pmf["version"], histogram["version"]) == (None, "1")
     assert histogram["guarantee"]["verdict"] == "proven"
     assert histogram["paper"] is None
@@ -136,6 +142,7 @@ def test_the_ledger_shows_what_was_spent(finished) -> None:
     assert outcome.returncode == 0
     assert "version 1" in outcome.stdout.replace("\n", " ")
     assert "films.csv: ε=1, δ=0 spent for each rating (add or remove)" in outcome.stdout
+    assert "films.csv: ε=2, δ=0 claimed, and not proven, for each rating (replace value)" in outcome.stdout
     other = jali(folder, "ledger", "show", "--source", "other").stdout
     assert other == "Nothing of other was spent yet. There are entries of films.csv.\n"
 

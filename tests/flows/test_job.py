@@ -15,7 +15,18 @@ ROOT = Path(__file__).parents[2]
 def test_without_settings_it_is_the_sample() -> None:
     job = make_job({})
     assert (job.source, job.ratings, job.folds, job.publish) == ("sample", None, 10, True)
-    assert [candidate.label for candidate in candidates(job)] == ["pmf (no privacy)", "pdp-histogram ε=1"]
+    assert [candidate.label for candidate in candidates(job)] == [
+        "pmf (no privacy)",
+        "dp-pmf ε=1",
+        "pdp-pmf ε=1",
+        "pdp-histogram ε=1",
+    ]
+
+
+def test_by_default_those_are_run_that_can_protect_the_unit() -> None:
+    assert make_job({"privacy": {"unit": "user"}}).recommenders == ("pmf", "pdp-histogram")
+    with pytest.raises(SpecError, match="dp-pmf protects one rating"):
+        make_job({"privacy": {"unit": "user"}, "recommenders": "dp-pmf"})
 
 
 def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
@@ -79,10 +90,16 @@ def test_without_a_public_catalogue_the_promise_is_conditional_before_a_file_is_
 
 
 def test_personalised_releases_share_everybodys_epsilon() -> None:
-    (_, histogram) = candidates(make_job({"privacy": {"policy": "default"}}))
-    assert histogram.specification.fraction == 1
-    (_, half) = candidates(make_job({"privacy": {"policy": "default", "fraction": 0.5}}))
-    assert half.guarantee.epsilon == 0.5
+    _, *private = candidates(make_job({"privacy": {"policy": "default"}}))
+    assert [candidate.specification.fraction for candidate in private] == [1 / 3] * 3
+    assert [candidate.guarantee.epsilon for candidate in private] == pytest.approx([0.1 / 3, 0.393 / 3, 1 / 3])
+    _, *half = candidates(make_job({"privacy": {"policy": "default", "fraction": 0.5}}))
+    assert [candidate.guarantee.epsilon for candidate in half] == pytest.approx([0.05, 0.1965, 0.5])
+
+
+def test_each_recommender_speaks_of_its_own_neighbours() -> None:
+    relations = [candidate.guarantee.relation for candidate in candidates(make_job({}))]
+    assert relations == [None, "replace_value", "replace_value", "add_or_remove"]
 
 
 def test_the_folds_raise_what_validation_demands() -> None:

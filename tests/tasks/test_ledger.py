@@ -79,8 +79,8 @@ def test_sources_are_counted_apart_and_a_user_release_counts_for_ratings_too(led
     for charged in (charge(), charge(source="books"), user_charge):
         ledger.reserve([charged])[0].commit(charged.recommender, charged.event)
     assert spent(ledger, "books") == 0.5
-    assert ledger.spent("films", unit="rating", relation="add_or_remove") == (2.5, 1e-4)
-    assert ledger.spent("films", unit="user", relation="add_or_remove") == (2, 1e-4)
+    assert ledger.spent("films", unit="rating", relation="add_or_remove") == (2.5, 1e-4, True)
+    assert ledger.spent("films", unit="user", relation="add_or_remove") == (2, 1e-4, True)
 
 
 @pytest.mark.parametrize("other", [("pmf", charge().event), (HISTOGRAM.name, charge(5).event)])
