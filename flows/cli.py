@@ -161,6 +161,57 @@ def validate_command(
         typer.echo(f"{job.source}: every rule holds.")
 
 
+@app.command("reproduce")
+def reproduce_command(
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="zhang-fig2 to zhang-fig5.")],
+    ratings: RatingsPath = None,
+    items: ItemsPath = None,
+    scale: ScaleText = None,
+    format_name: FormatText = None,
+    columns: ColumnsText = None,
+    delimiter: DelimiterText = None,
+    folds: FoldsText = None,
+    source: SourceName = None,
+    page: Annotated[
+        str | None, typer.Option("--page", metavar="FILE.md", help="Write figures and tables there as well.")
+    ] = None,
+) -> None:
+    """Run a paper's experiments again.
+
+    Nothing is released and nothing is spent. What was computed before is kept, so that a run that was cut off goes
+    on where it was. For example: jali reproduce zhang-fig2 --ratings u.data --source ml-100k
+    """
+    with exit_codes():
+        console = _console(stderr=True)
+        began = perf_counter()
+        with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
+            from flows.options import job_from
+            from flows.report import require_writable
+            from flows.reproduce import experiment_named, reproduce
+            from flows.reproduction_report import statements_table, write_page
+
+            for name in experiments:
+                experiment_named(name)
+            job = job_from(
+                None,
+                ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
+                privacy={},
+                assignments=[],
+                other={"items": items, "scale": scale, "folds": folds, "source": source, "publish": False},
+            )
+            if page:
+                require_writable(page, "page")
+            wait_for_prefect()
+            done = reproduce(experiments, job)
+            if page:
+                write_page(page, done)
+        out = _console()
+        for reproduction in done:
+            out.print(statements_table(reproduction))
+        out.print(f"It took {perf_counter() - began:.0f} s. Next:", highlight=False)
+        out.print(f"  jali ui            the figures are in the experiment {job.source}.papers", highlight=False)
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
     """List what there is to run, with settings."""
@@ -231,7 +282,7 @@ def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
     from flows.run import run
 
     if job.report:
-        require_writable(job.report)  # found out now, not after the work
+        require_writable(job.report, "report")  # found out now, not after the work
     wait_for_prefect()
     return run(job)
 

@@ -68,8 +68,10 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     def _a_name_of_its_own(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 ._+-]{0,98}[A-Za-z0-9_+-])?", value):
             raise ValueError("a source is called by letters, digits, blanks and . _ + -; give it a name with --source")
-        if value.endswith((".releases", ".serving")):
-            raise ValueError("names ending in .releases and .serving are for what leaves; give another with --source")
+        if value.endswith((".releases", ".serving", ".papers")):
+            raise ValueError(
+                "names ending in .releases, .serving and .papers are Jali's own; give another with --source"
+            )
         return value
 
     @model_validator(mode="before")

@@ -117,18 +117,18 @@ def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]
     return sums
 
 
-def require_writable(path: str) -> None:
-    """Find out before the work whether the report can be written after it.
+def require_writable(path: str, what: str) -> None:
+    """Find out before the work whether a file can be written after it.
 
     Raises:
       EnvironmentFault: it cannot.
     """
     target = Path(path).expanduser().absolute()
     if target.is_dir():
-        raise EnvironmentFault(f"the report {path} cannot be written: that is a folder. Name a file in it.")
+        raise EnvironmentFault(f"the {what} {path} cannot be written: that is a folder. Name a file in it.")
     folder = target.parent
     if not os.access(folder, os.W_OK):
-        raise EnvironmentFault(f"the report {path} cannot be written: {folder} is not a folder one may write to.")
+        raise EnvironmentFault(f"the {what} {path} cannot be written: {folder} is not a folder one may write to.")
 
 
 def write_report(path: str, content: dict[str, Any]) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from models.metrics import CDF_POINTS
+from models.papers.experiment import HISTOGRAM, VARIANTS, Cell, Experiment, Outcome, Panel, panels
 from models.release import Release
 from tasks.training import Evaluation
 
@@ -47,6 +49,58 @@ def rmse_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
     axes.set_title("Mean ± standard deviation over folds (grey: single folds)", fontsize=10)
     axes.grid(axis="x", alpha=0.3)
     return figure
+
+
+def experiment_figure(experiment: Experiment, outcomes: Mapping[Cell, Outcome], scale_width: float) -> Figure:
+    """A row per kind of curve that the paper draws, a column per variant; all of a row on one scale."""
+    shown = panels(outcomes)
+    n_rows = len(experiment.kinds)
+    figure = Figure(figsize=(13, 0.6 + 3.9 * n_rows), layout="constrained")
+    grid = figure.subplots(n_rows, len(VARIANTS), sharey="row", squeeze=False)
+    for row, kind in enumerate(experiment.kinds):
+        for axes, variant in zip(grid[row], VARIANTS, strict=True):
+            panel = shown[variant]
+            if variant == HISTOGRAM:  # it is neither of the papers' recommenders
+                panel = {f"at {series}'s specification": curve for series, curve in panel.items()}
+            DRAW[kind](axes, experiment, panel, scale_width)
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=8)
+            axes.set_title(variant, fontsize=10)
+    figure.suptitle(experiment.title, fontsize=11)
+    return figure
+
+
+def _draw_rmse(axes: Axes, experiment: Experiment, panel: Panel, scale_width: float) -> None:
+    for at, (series, curve) in enumerate(panel.items()):
+        points = sorted((x, outcome) for x, outcome in curve.items() if x is not None)
+        if points:
+            rmse, spread = [outcome.rmse for _, outcome in points], [outcome.rmse_sd for _, outcome in points]
+            axes.errorbar([x for x, _ in points], rmse, yerr=spread, fmt=f"{MARKERS[at]}-", capsize=2, label=series)
+        else:
+            axes.axhline(curve[None].rmse, color="0.3", linestyle="--", label=series)
+    axes.set(xlabel=experiment.x_label, ylabel="RMSE (rating units)")
+
+
+def _draw_cdf(axes: Axes, experiment: Experiment, panel: Panel, scale_width: float) -> None:
+    x = np.linspace(0, scale_width, CDF_POINTS)
+    for series, curve in panel.items():
+        for at, outcome in curve.items():
+            if at is None or not experiment.cdf_at or at in experiment.cdf_at:
+                axes.plot(x, outcome.cdf, label=series if at is None else f"t = {at:g}", linewidth=1.5)
+    axes.set(xlabel="absolute error (rating units)", ylabel="fraction of errors", xlim=(0, scale_width), ylim=(0, 1.01))
+
+
+def _draw_within(axes: Axes, experiment: Experiment, panel: Panel, scale_width: float) -> None:
+    for curve in panel.values():
+        points = sorted((x, outcome) for x, outcome in curve.items() if x is not None)
+        for at, bound in enumerate(("1", "1.5", "2")):
+            values = [outcome.within[at] for _, outcome in points]
+            axes.plot([x for x, _ in points], values, f"{MARKERS[at]}-", label=f"errors of at most {bound}")
+    axes.set(xlabel=experiment.x_label, ylabel="fraction of errors")
+
+
+DRAW = {"rmse": _draw_rmse, "cdf": _draw_cdf, "pet": _draw_within}
+MARKERS = "os^Dv"
 
 
 def release_figure(release: Release) -> Figure:

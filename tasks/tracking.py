@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from models.candidate import Candidate
 from models.errors import EnvironmentFault
-from tasks.figures import error_cdf_figure, rmse_figure, save_figures
+from models.papers.experiment import VARIANTS, Cell, Experiment, Outcome
+from tasks.figures import error_cdf_figure, experiment_figure, rmse_figure, save_figures
 from tasks.guard import guarded
 from tasks.state import State, current_state, without_credentials
 from tasks.training import Evaluation
@@ -26,6 +27,12 @@ INTERNAL_NOTE = (
     "were not paid for. Select runs and press *Compare*; the headline is `cv_rmse` (client evaluation, lower is "
     "better), `privacy.epsilon` is what one release costs, `privacy.verdict` what the promise is worth. "
     "What left the house is in the experiment `{source}.releases` and in the model registry."
+)
+
+
+PAPERS_NOTE = (
+    "Experiments of papers, run again on **{source}**. Internal: computed from exact ratings and not paid for. Each "
+    "run has the paper's figure under *Artifacts*, and `statements.json`: what the paper says beside what came out."
 )
 
 
@@ -84,6 +91,33 @@ def as_params(values: Mapping[str, str]) -> list[Param]:
     from mlflow.entities import Param
 
     return [Param(name, value[:6000]) for name, value in values.items()]
+
+
+@guarded("Logging to MLflow")
+def log_reproduction(
+    source: str,
+    experiment: Experiment,
+    outcomes: Mapping[Cell, Outcome],
+    statements: list[tuple[str, ...]],
+    n_folds: int,
+    scale_width: float,
+) -> None:
+    """One run in the internal experiment SOURCE.papers: the figure, and the statements as a table."""
+    state = current_state()
+    client = open_tracking(state)
+    at = experiment_id(client, f"{source}.papers", PAPERS_NOTE.format(source=source), state)
+    run = client.create_run(
+        at, run_name=experiment.name, tags={"source": source, "mlflow.note.content": experiment.title}
+    )
+    client.log_batch(run.info.run_id, params=as_params({"experiment": experiment.name, "folds": str(n_folds)}))
+    with TemporaryDirectory(prefix="jali-") as folder:
+        figures = {experiment.name: experiment_figure(experiment, outcomes, scale_width)}
+        for path in save_figures(figures, Path(folder)):
+            client.log_artifact(run.info.run_id, str(path), "figures")
+    columns = ("published statement", *VARIANTS)
+    table = {name: [row[at] for row in statements] for at, name in enumerate(columns)}
+    client.log_table(run.info.run_id, table, "statements.json")
+    client.set_terminated(run.info.run_id, "FINISHED")
 
 
 @guarded("Logging to MLflow")
@@ -157,3 +191,4 @@ def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evalua
 require_tracking_task = unstored_task(require_tracking, "open MLflow")
 log_evaluations_task = unstored_task(log_evaluations, "log evaluations")
 log_spending_task = unstored_task(log_spending, "log spending")
+log_reproduction_task = unstored_task(log_reproduction, "log reproduction")

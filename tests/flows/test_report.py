@@ -10,14 +10,14 @@ from tasks import progress
 
 
 def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:
-    require_writable(str(tmp_path / "r.json"))
+    require_writable(str(tmp_path / "r.json"), "report")
     with pytest.raises(EnvironmentFault, match="cannot be written"):
-        require_writable(str(tmp_path / "no" / "such" / "r.json"))
+        require_writable(str(tmp_path / "no" / "such" / "r.json"), "report")
 
 
 def test_a_report_named_like_a_folder_is_found_out_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="that is a folder"):
-        require_writable(str(tmp_path))
+        require_writable(str(tmp_path), "report")
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What the papers measured, as experiments that can be run again."""

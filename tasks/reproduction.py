@@ -1,0 +1,103 @@
+"""Cells of a paper's experiment: computed once, kept under a key that tells nobody which ratings they are of."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prefect import task
+
+import models
+from models.evaluation import client_scores, paper_scores
+from models.metrics import Scores
+from models.papers.experiment import Cell, Outcome
+from models.privacy.noise import SeededNoise
+from models.ratings import Ratings
+from tasks.guard import guarded
+from tasks.state import State
+from tasks.training import Deal
+
+KEY_BYTES = 32
+
+
+@guarded("Naming the cells")
+def cell_keys(state: State, ratings: Ratings, cells: Sequence[Cell], n_folds: int) -> list[list[str]]:
+    """For each cell and fold the name under which its scores are kept, shape (n_cells, n_folds).
+
+    A keyed hash of the ratings, the cell and the code: the same work has the same name, other ratings, settings
+    or another version of models/ another one; and without the key, which stays in the state folder, the name says
+    nothing about the ratings.
+    """
+    key = _private_key(state.folder / "cells.key")
+    of_ratings = hmac.new(key, _code_digest(), "sha256")
+    for column in (ratings.users, ratings.items, ratings.values, ratings.catalogue.features):
+        of_ratings.update(column.tobytes())
+    for text in (*ratings.user_labels, *ratings.catalogue.items, str(ratings.scale), str(n_folds)):
+        of_ratings.update(text.encode() + b"\0")
+
+    def name(cell: Cell, fold: int) -> str:
+        one = of_ratings.copy()
+        for part in (cell.recommender.name, cell.recommender.model_dump_json(), cell.specification.model_dump_json()):
+            one.update(part.encode() + b"\0")
+        one.update(str(fold).encode())
+        return one.hexdigest()
+
+    return [[name(cell, fold) for fold in range(n_folds)] for cell in cells]
+
+
+@guarded("Evaluation of a cell")
+def evaluate_cell(cell: Cell, ratings: Ratings, dealt: Deal, fold: int, key: str) -> dict[str, Any]:
+    """Scores of one fold as JSON: by the paper's own U where the recommender has one, by fold-in elsewhere."""
+    is_test = dealt.ratings == fold
+    train, test = ratings.where(~is_test), ratings.where(is_test)
+    fitted = cell.recommender.fit(train, cell.specification, SeededNoise())
+    scores: Scores | None = paper_scores(fitted, test) or client_scores(fitted, train, test)
+    assert scores is not None  # validation demands a rating in every fold
+    return {"rmse": scores.rmse, "within": scores.within[1:], "cdf": scores.cdf}
+
+
+@guarded("Averaging the folds")
+def outcome_of(folds: Sequence[Mapping[str, Any]]) -> Outcome:
+    """Means over folds of what `evaluate_cell` returned."""
+    rmse = [fold["rmse"] for fold in folds]
+    within, cdf = (np.mean([fold[name] for fold in folds], axis=0) for name in ("within", "cdf"))
+    return Outcome(
+        float(np.mean(rmse)),
+        float(np.std(rmse, ddof=1)),
+        (float(within[0]), float(within[1]), float(within[2])),
+        tuple(cdf.tolist()),
+    )
+
+
+def _private_key(path: Path) -> bytes:
+    """The state folder's own key, made when missing."""
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+    except FileExistsError:
+        pass
+    return path.read_bytes()
+
+
+def _code_digest() -> bytes:
+    digest = blake2b()
+    for file in sorted(Path(str(models.__file__)).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.digest()
+
+
+# Unlike every other task's, these results are stored: means of errors, under .jali, for a run that was cut off.
+evaluate_cell_task = task(
+    name="evaluate cell",
+    task_run_name="{cell.label}, fold {fold}",
+    cache_key_fn=lambda _, parameters: str(parameters["key"]),
+    persist_result=True,
+    result_serializer="json",
+    retries=0,
+)(evaluate_cell)
