@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from dp_accounting import DpEvent, NonPrivateDpEvent
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from models.factorization.als import solve_factors
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Doubles, Ratings
-from models.recommender import Fitted, Noise, Recommender
+from models.recommender import Fitted, Noise, PositiveSetting, Recommender
 from models.release import ItemFactors
 
 
@@ -33,7 +33,7 @@ class PMF(Recommender, frozen=True):
     """Columns of V."""
     n_sweeps: PositiveInt = 15
     """How often users, then items are solved for."""
-    precision: PositiveFloat = 0.06
+    precision: PositiveSetting = 0.06
     """Ridge weight per rating (lambda over c_u, or over n_j); the fold-in uses the same."""
 
     def cost(self, specification: PrivacySpecification) -> DpEvent:
