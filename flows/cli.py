@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.exits import exit_codes
+from models.errors import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -199,7 +200,7 @@ def ledger_show(
         if entries:
             console.print(ledger_table(entries))
         for line in totals(ledger, source):
-            console.print(line, highlight=False)
+            console.print(line, highlight=False, markup=False)
 
 
 @app.command("ui")
@@ -262,7 +263,7 @@ def _progress(console: Console, first: str) -> Iterator[None]:
 
 
 def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None:
-    say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
+    say: Callable[[str], None] = lambda text: out.print(text, highlight=False, markup=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
     unit, delta = job.privacy.unit, f" at δ={job.privacy.delta:g}" if job.privacy.unit == "user" else ""
@@ -273,7 +274,7 @@ def _say_what_next(out: Console, job: Job, spent: float, seconds: float) -> None
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:
-        say(f"  {job.report}   the same figures and more, as JSON")
+        say(f"  {shown(job.report)}   the same figures and more, as JSON")
 
 
 def _prepare() -> State:
