@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.exits import exit_codes
+from models.errors import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -200,7 +201,7 @@ def reproduce_command(
                 other={"items": items, "scale": scale, "folds": folds, "source": source, "publish": False},
             )
             if page:
-                require_writable(page, "page")
+                require_writable(page, "page", ".md")
             wait_for_prefect()
             done = reproduce(experiments, job)
             if page:
@@ -250,7 +251,7 @@ def ledger_show(
         if entries:
             console.print(ledger_table(entries))
         for line in totals(ledger, source):
-            console.print(line, highlight=False)
+            console.print(line, highlight=False, markup=False)
 
 
 @app.command("ui")
@@ -282,7 +283,7 @@ def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
     from flows.run import run
 
     if job.report:
-        require_writable(job.report, "report")  # found out now, not after the work
+        require_writable(job.report, "report", ".json")  # found out now, not after the work
     wait_for_prefect()
     return run(job)
 
@@ -311,7 +312,7 @@ def _progress(console: Console, first: str) -> Iterator[None]:
 
 
 def _say_what_next(out: Console, job: Job, spending: list[str], seconds: float) -> None:
-    say: Callable[[str], None] = lambda text: out.print(text, highlight=False)  # noqa: E731
+    say: Callable[[str], None] = lambda text: out.print(text, highlight=False, markup=False)  # noqa: E731
     say("")
     say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
     for line in spending:
@@ -320,7 +321,7 @@ def _say_what_next(out: Console, job: Job, spending: list[str], seconds: float) 
     say("  jali ui            compare the runs in MLflow, and see the registered versions")
     say("  jali ledger show   what was spent so far, release by release")
     if job.report:
-        say(f"  {job.report}   the same figures and more, as JSON")
+        say(f"  {shown(job.report)}   the same figures and more, as JSON")
 
 
 def _prepare() -> State:

@@ -10,13 +10,13 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from models.candidate import Candidate
-from models.errors import SpecError
+from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
 from tasks.rating_files import RatingsFile
-from tasks.text_files import require_file
+from tasks.text_files import expanded, require_file
 from tasks.validation import Minimums
 
 
@@ -108,27 +108,39 @@ def make_job(config: dict[str, Any]) -> Job:
     # A missing file, a wrong setting or an impossible promise is found before a rating is read.
     for given, what in ((path, "ratings"), (config.get("items"), "items")):
         if isinstance(given, str):
-            require_file(Path(given).expanduser(), what)
+            require_file(expanded(given), what)
     try:
         job = Job.model_validate({"source": Path(str(path)).name if path else "sample", **config})
     except ValidationError as error:
         raise SpecError(first_problem(error)) from None
     strangers = [name for name in job.settings if name not in job.recommenders]
     if strangers:
-        raise SpecError(f"settings are given for {strangers[0]}, which is not among the recommenders of this run.")
+        raise SpecError(
+            f"settings are given for {shown(strangers[0])}, which is not among the recommenders of this run."
+        )
     candidates(job)
     return job
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML without base sixty: PyYAML reads `scale: 1:5:1` as 3901 seconds."""
+    """YAML without base sixty and base eight: PyYAML reads `scale: 1:5:1` as 3901 seconds, `folds: 010` as 8.
+
+    And without NULs and halves of characters, which no path and no database takes.
+    """
+
+    def construct_scalar(self, node: Any) -> str:
+        text = str(super().construct_scalar(node))
+        text.encode()
+        if "\0" in text:
+            raise ValueError
+        return text
 
 
 PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-PlainLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
+PlainLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
 PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
@@ -138,7 +150,12 @@ PlainLoader.add_implicit_resolver(
 
 def plain_yaml(text: str) -> Any:
     """The value that `text` writes, by PlainLoader. Raises yaml.YAMLError."""
-    return yaml.load(text, PlainLoader)  # noqa: S506 - a SafeLoader
+    try:
+        return yaml.load(text, PlainLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # `!!int x`, 2001-99-99, ten thousand brackets: whatever PyYAML meets is no YAML to us
+        raise yaml.YAMLError(type(error).__name__) from None
 
 
 def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
@@ -146,17 +163,23 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
 
     Raises:
       SpecError: there is no such file, or it holds no settings.
+      EnvironmentFault: it cannot be read.
     """
     if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
-        raise SpecError(f"{path} looks like ratings and not like a {what}. Give ratings with --ratings {path}.")
+        name = shown(path)
+        raise SpecError(f"{name} looks like ratings and not like a {what}. Give ratings with --ratings {name}.")
+    file = expanded(path)
+    require_file(file, what)
     try:
-        config = plain_yaml(Path(path).read_text())
+        config = plain_yaml(file.read_text("utf-8-sig"))
     except OSError as error:
-        raise SpecError(f"the {what} {path} cannot be read ({error.strerror}).") from None
+        raise EnvironmentFault(f"the {what} file {shown(path)} cannot be read ({error.strerror}).") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise SpecError(f"the {what} {path} is not YAML. docs/jali.example.yaml shows the form.") from None
+        raise SpecError(
+            f"the {what} file {shown(path)} is not YAML that Jali can read. docs/jali.example.yaml shows the form."
+        ) from None
     if not isinstance(config, dict):
-        raise SpecError(f"the {what} {path} must hold `setting: value` lines; see docs/jali.example.yaml.")
+        raise SpecError(f"the {what} file {shown(path)} must hold `setting: value` lines; see docs/jali.example.yaml.")
     return config
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from flows.job import Job, make_job, plain_yaml, read_config
-from models.errors import SpecError
+from models.errors import SpecError, quoted
 
 EITHER_OR = {"epsilon": "policy", "policy": "epsilon"}
 
@@ -83,7 +83,7 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any]) -> None:
 def _pairs(text: str, option: str) -> dict[str, str]:
     pairs = [part.split("=", 1) for part in text.split(",")]
     if not all(len(pair) == 2 and all(pair) for pair in pairs):
-        raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {text!r}.")
+        raise SpecError(f"{option} takes NAME=VALUE pairs separated by commas; found {quoted(text)}.")
     return {pair[0]: pair[1] for pair in pairs}
 
 
@@ -93,9 +93,9 @@ def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
         target, equals, value = text.partition("=")
         name, dot, key = target.partition(".")
         if not (equals and dot and name and key):
-            raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {text!r}.")
+            raise SpecError(f"--set takes RECOMMENDER.SETTING=VALUE, such as pmf.n_factors=10; found {quoted(text)}.")
         try:
             settings.setdefault(name, {})[key] = plain_yaml(value)
         except yaml.YAMLError:
-            raise SpecError(f"the value in --set {text!r} is no number, word or list.") from None
+            raise SpecError(f"the value in --set {quoted(text)} is no number, word or list.") from None
     return settings

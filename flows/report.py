@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from flows.job import Job
 from flows.run import Result
-from models.errors import EnvironmentFault
+from models.errors import EnvironmentFault, SpecError, shown
+from tasks.text_files import expanded
 
 FULL_WIDTH = 79
+LONGEST_NAME = 250  # bytes; with .part it is still a name
 
 
 def result_table(results: list[Result], width: int) -> Table:
@@ -117,18 +118,24 @@ def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]
     return sums
 
 
-def require_writable(path: str, what: str) -> None:
+def require_writable(path: str, what: str, suffix: str) -> None:
     """Find out before the work whether a file can be written after it.
 
     Raises:
       EnvironmentFault: it cannot.
+      SpecError: something that is no report would be overwritten, such as the ratings.
     """
-    target = Path(path).expanduser().absolute()
-    if target.is_dir():
-        raise EnvironmentFault(f"the {what} {path} cannot be written: that is a folder. Name a file in it.")
+    target = expanded(path).absolute()
     folder = target.parent
-    if not os.access(folder, os.W_OK):
-        raise EnvironmentFault(f"the {what} {path} cannot be written: {folder} is not a folder one may write to.")
+    if not os.access(folder, os.W_OK) or len(os.fsencode(target.name)) > LONGEST_NAME:
+        raise EnvironmentFault(
+            f"the {what} {shown(path)} cannot be written: {shown(folder)} is not a folder one may write to, "
+            "or the file's name is too long. Name another file."
+        )
+    if target.is_dir():
+        raise EnvironmentFault(f"the {what} {shown(path)} cannot be written: that is a folder. Name a file in it.")
+    if target.exists() and target.suffix != suffix:
+        raise SpecError(f"the {what} would overwrite {shown(path)}, which is no {suffix} file. Name another file.")
 
 
 def write_report(path: str, content: dict[str, Any]) -> None:
@@ -137,13 +144,13 @@ def write_report(path: str, content: dict[str, Any]) -> None:
     Raises:
       EnvironmentFault: it cannot be written.
     """
-    target = Path(path).expanduser()
+    target = expanded(path)
     part = target.with_name(f"{target.name}.part")
     try:
         part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         part.replace(target)
     except OSError as error:
-        raise EnvironmentFault(f"the report {path} cannot be written ({error.strerror}).") from None
+        raise EnvironmentFault(f"the report {shown(path)} cannot be written ({error.strerror}).") from None
 
 
 def _entry(result: Result) -> dict[str, Any]:

@@ -14,6 +14,22 @@ Every message says what rule, what was found and what to do next. None quotes a 
 
 from __future__ import annotations
 
+import reprlib
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxlong = _short.maxother = 100
+
+
+def quoted(found: object) -> str:
+    """What was found, as a sentence may quote it: in quotes, on one line, the middle left out of what is long."""
+    return _short.repr(found)
+
+
+def shown(path: object) -> str:
+    """A path or a name as a sentence may show it: as it stands, if it is short and can be printed."""
+    text = str(path)
+    return text if text.isprintable() and len(text) <= 250 else quoted(text)
+
 
 class JaliError(Exception):
     """Base of everything Jali raises on purpose; `exit_code` is what the command ends with."""

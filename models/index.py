@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.errors import SpecError
+from models.errors import SpecError, quoted, shown
 from models.factorization.dp_pmf import DPPMF
 from models.factorization.pdp_pmf import PDPPMF
 from models.factorization.pmf import PMF
@@ -24,7 +24,7 @@ def make_recommender(name: str, settings: Mapping[str, Any]) -> Recommender:
       SpecError: there is no such recommender or setting, or a setting has a wrong value.
     """
     if name not in RECOMMENDERS:
-        raise SpecError(f"there is no recommender {name!r}. Choose from {', '.join(RECOMMENDERS)}.")
+        raise SpecError(f"there is no recommender {quoted(name)}. Choose from {', '.join(RECOMMENDERS)}.")
     try:
         return RECOMMENDERS[name](**settings)
     except ValidationError as error:
@@ -34,10 +34,10 @@ def make_recommender(name: str, settings: Mapping[str, Any]) -> Recommender:
 def first_problem(error: ValidationError) -> str:
     """What pydantic complains about first, as one sentence; for settings only, whose values may be shown."""
     problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("function-"))
+    where = shown(".".join(str(part) for part in problem["loc"] if not str(part).startswith("function-")))
     message = problem["msg"].removeprefix("Value error, ").removesuffix(".").replace("Input should", "this should")
     if problem["type"] == "extra_forbidden":
         return f"there is no setting {where}."
     if isinstance(problem["input"], str | int | float):
-        message += f"; found {problem['input']!r}"
+        message += f"; found {quoted(problem['input'])}"
     return f"{where}: {message}." if where else f"{message}."

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
-from models.errors import NotReleasable, SpecError
+from models.errors import NotReleasable, SpecError, quoted
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -27,12 +27,12 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
 
     low: float = Field(ge=-1000, le=1000)
     high: float = Field(ge=-1000, le=1000)
-    step: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    step: float = Field(default=1.0, ge=1e-3)
 
     @model_validator(mode="after")
     def _whole_number_of_steps(self) -> RatingScale:
         steps = (self.high - self.low) / self.step
-        if self.high <= self.low or abs(steps - round(steps)) > 1e-9 or steps > 1000:
+        if self.high <= self.low or steps > 1000 or abs(steps - round(steps)) > 1e-9:
             raise ValueError(
                 f"a scale is LOW:HIGH:STEP with HIGH a whole number of steps (at most 1000) above LOW, "
                 f"such as 1:5:1 or 0.5:5:0.5; this one is {self}"
@@ -52,7 +52,7 @@ class RatingScale(BaseModel, frozen=True, extra="forbid"):
         except ValueError:
             raise SpecError(
                 f"the scale is written LOW:HIGH:STEP with HIGH a whole number of steps above LOW; "
-                f"found {text!r}. Try --scale 1:5:1, or 0.5:5:0.5 for half stars."
+                f"found {quoted(text)}. Try --scale 1:5:1, or 0.5:5:0.5 for half stars."
             ) from None
 
     @property

@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from dp_accounting import DpEvent
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from models.errors import NotReleasable
 from models.privacy.guarantee import Guarantee
@@ -23,6 +23,9 @@ from models.ratings import Catalogue, Doubles, Ratings
 from models.release import ItemFactors, Release
 
 Noise = TypeVar("Noise", bound=NoiseSource)
+
+PositiveSetting = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""A positive number within which the arithmetic stays finite; nobody means one beyond."""
 
 CATALOGUE_FROM_RATINGS = (
     "the catalogue was taken from the ratings, so which items occur at all is revealed; give --items to cure this"
@@ -73,7 +76,7 @@ class Fitted(Generic[Noise]):
         raise NotReleasable("a fitted recommender holds private values and is not pickled; save its release instead.")
 
 
-class Recommender(BaseModel, ABC, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True):
     """Base of all recommenders. Subclasses add their settings as fields, with a docstring each."""
 
     name: ClassVar[str]

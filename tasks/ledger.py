@@ -119,7 +119,7 @@ class Ledger:
                 sa.event.listen(self._engine, "connect", _wait_for_the_lock_and_the_disk)
                 sa.event.listen(self._engine, "begin", _lock_from_the_start)
             _metadata.create_all(self._engine)
-        except (SQLAlchemyError, ImportError) as error:
+        except (SQLAlchemyError, ImportError, ValueError) as error:
             raise self._unreachable(error) from None
 
     def reserve(self, charges: Sequence[Charge]) -> list[Reservation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from models.errors import SpecError
 from models.ratings import Catalogue, RatingScale
@@ -12,6 +11,7 @@ from tasks.item_files import read_items
 from tasks.rating_files import RatingsFile, fixes_catalogue, read_ratings
 from tasks.sample import read_sample
 from tasks.table import RatingTable
+from tasks.text_files import expanded
 from tasks.unstored import unstored_task
 
 
@@ -40,7 +40,7 @@ def load(file: RatingsFile | None, items: str | None, declared_scale: RatingScal
       SpecError: a file is not what it should be, or the scale is neither known nor declared.
       EnvironmentFault: a file cannot be read.
     """
-    catalogue = read_items(Path(items).expanduser()) if items else None
+    catalogue = read_items(expanded(items)) if items else None
     if file is None:
         scale, table, published = read_sample()
         return Loaded(table, declared_scale or scale, catalogue or published)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from models.errors import SpecError
 from models.ratings import RatingScale
 from tasks.table import RatingTable
-from tasks.text_files import first_fields, parse, read_bytes
+from tasks.text_files import expanded, first_fields, parse, read_bytes
 
 FormatName = Literal["auto", "ml-100k", "ml-dat", "ml-csv", "csv"]
 
@@ -61,6 +61,13 @@ class RatingsFile(BaseModel, frozen=True, extra="forbid"):
     """Names of the header's columns; those left out are guessed from the usual ones."""
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
 
+    @field_validator("delimiter")
+    @classmethod
+    def _one_that_can_separate(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isascii() or value in '"\r\n'):
+            raise ValueError("a delimiter is one ASCII character, and no quotation mark and no line end")
+        return value
+
 
 def read_ratings(file: RatingsFile) -> tuple[RatingFormat, RatingTable]:
     """Read the file; nothing about the values is checked here (that is validation's work).
@@ -69,7 +76,7 @@ def read_ratings(file: RatingsFile) -> tuple[RatingFormat, RatingTable]:
       SpecError: there is no such file, or it is not in the format it should be in.
       EnvironmentFault: it cannot be read.
     """
-    path = Path(file.path).expanduser()
+    path = expanded(file.path)
     raw = read_bytes(path, "ratings")
     format_ = detect_format(file, raw)
     first = first_fields(raw, format_.delimiter)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -131,7 +132,7 @@ def _answers(url: str) -> bool:
     try:
         with urlopen(url, timeout=5):  # noqa: S310 - an address of the user's own configuration
             return True
-    except (URLError, OSError, ValueError):
+    except (URLError, HTTPException, OSError, ValueError):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import stat
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +11,32 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from models.errors import EnvironmentFault, SpecError
+from models.errors import EnvironmentFault, SpecError, shown
 from tasks.table import NULLS
 
 
+def expanded(path: str) -> Path:
+    """The path with `~` as the home it names; as it stands where there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def require_file(path: Path, what: str) -> None:
-    """Raise SpecError unless there is a file at `path`."""
-    if not path.exists():
-        raise SpecError(f"the {what} file {path} does not exist. Check the path; it is taken from the working folder.")
-    if path.is_dir():
-        raise SpecError(f"{path} is a folder; name the {what} file inside it.")
+    """Raise SpecError unless there is a file at `path`, EnvironmentFault where one may not even look."""
+    try:
+        mode = path.stat().st_mode
+    except PermissionError as error:
+        raise EnvironmentFault(f"the {what} file {shown(path)} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError):  # too long for a name, or with characters that no name has
+        raise SpecError(
+            f"the {what} file {shown(path)} does not exist. Check the path; it is taken from the working folder."
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise SpecError(f"{shown(path)} is a folder; name the {what} file inside it.")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise SpecError(f"{shown(path)} is a device, which may never end; name a file of {what}.")
 
 
 def read_bytes(path: Path, what: str) -> bytes:

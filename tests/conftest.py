@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.state import State, prepare
+from tests.command import shared_prefect  # noqa: F401 - a fixture, one server for all modules
 from tests.made_up import made_up_ratings
 
 DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from dp_accounting import DpEvent, NonPrivateDpEvent
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
@@ -24,7 +24,7 @@ from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
-from models.recommender import Fitted, Noise, Recommender
+from models.recommender import Fitted, Noise, PositiveSetting, Recommender
 
 STEPS = 2**20
 """Grid steps per rating unit, on which noise and data meet."""
@@ -46,13 +46,13 @@ class ObjectivePerturbation(Recommender, frozen=True):
     """Of alg2: new noise in every batch, divided by their number or whole; or one full gradient step per epoch."""
     n_factors: PositiveInt = Field(default=20, le=500)
     """Columns of V."""
-    n_iterations: PositiveInt = 50
+    n_iterations: PositiveInt = Field(default=50, le=100_000)
     """Epochs of the fit of U (k1)."""
-    n_noisy_iterations: PositiveInt = 50
+    n_noisy_iterations: PositiveInt = Field(default=50, le=100_000)
     """Epochs of alg2 (k2)."""
-    precision: PositiveFloat = 0.01
+    precision: PositiveSetting = 0.01
     """Ridge weight: per rating in gradient steps, per item in the closed form."""
-    learning_rate: PositiveFloat = 50.0
+    learning_rate: PositiveSetting = 50.0
     """Step, before it is divided by the size of a batch."""
     momentum: NonNegativeFloat = Field(default=0.8, lt=1)
     """Of the gradient steps."""
@@ -62,7 +62,7 @@ class ObjectivePerturbation(Recommender, frozen=True):
     """What noise is scaled to: the scale's width (the paper's Remark 7) or its top (Theorem 4; default of alg2)."""
     local_refit: bool = False
     """Whether the paper's evaluation computes u from the released V and own ratings, or takes the fitted one."""
-    fold_in_precision: PositiveFloat = 0.2
+    fold_in_precision: PositiveSetting = 0.2
     """Ridge weight per rating when a user's u is computed from V."""
 
     @model_validator(mode="before")

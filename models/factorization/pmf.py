@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from dp_accounting import DpEvent, NonPrivateDpEvent
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from models.factorization.als import solve_factors
 from models.factorization.gradient import Pace, clip_rows, descend, descend_literally
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings
-from models.recommender import Fitted, Noise, Recommender
+from models.recommender import Fitted, Noise, PositiveSetting, Recommender
 from models.release import ItemFactors
 
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -40,11 +40,11 @@ class PMF(Recommender, frozen=True):
     """How the minimum is sought."""
     n_factors: PositiveInt = Field(default=20, le=500)
     """Columns of V."""
-    n_iterations: PositiveInt = 15
+    n_iterations: PositiveInt = Field(default=15, le=100_000)
     """How often users, then items are solved for; with sm08 and gd, epochs (50)."""
-    precision: PositiveFloat = 0.06
+    precision: PositiveSetting = 0.06
     """Ridge weight: per rating (lambda over c_u, or n_j) with als and sm08 (0.01), per user and item with gd (0.01)."""
-    learning_rate: PositiveFloat = 50.0
+    learning_rate: PositiveSetting = 50.0
     """Step of sm08, before it is divided by the size of a batch; of gd as it is (0.0005)."""
     momentum: NonNegativeFloat = Field(default=0.8, lt=1)
     """Of sm08."""
@@ -52,7 +52,7 @@ class PMF(Recommender, frozen=True):
     """Of sm08, per epoch."""
     clip_users: Literal["none", "each_iteration", "end"] = "none"
     """When the rows of U are shrunk to norm 1, which the paper supposes; for sm08 and gd."""
-    fold_in_precision: PositiveFloat = 0.06
+    fold_in_precision: PositiveSetting = 0.06
     """Ridge weight per rating when a user's u is computed from V."""
 
     @model_validator(mode="before")

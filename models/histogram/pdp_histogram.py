@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
-from pydantic import PositiveFloat
 
 from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier
@@ -20,7 +19,7 @@ from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource, Steps
 from models.privacy.specification import Epsilon, PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings, RatingScale
-from models.recommender import Fitted, Noise, Recommender
+from models.recommender import Fitted, Noise, PositiveSetting, Recommender
 from models.release import ItemFactors
 
 RATING_STEPS = 2**10
@@ -51,11 +50,11 @@ class PDPHistogram(Recommender, frozen=True):
     """The epsilon that a rating of full weight pays: the largest or the mean declared one, or a number."""
     item_features: bool = True
     """Whether public item features become columns of V."""
-    rating_variance: PositiveFloat = 1.1
+    rating_variance: PositiveSetting = 1.1
     """Prior variance of a rating around its item's mean, on a 1..5 scale."""
-    item_variance: PositiveFloat = 0.3
+    item_variance: PositiveSetting = 0.3
     """Prior variance of item means, on a 1..5 scale."""
-    ratings_per_user: PositiveFloat = 100.0
+    ratings_per_user: PositiveSetting = 100.0
     """A typical number of ratings, declared, for unit user only: it sets the shrinkage, not the guarantee."""
 
     def cost(self, specification: PrivacySpecification) -> DpEvent:

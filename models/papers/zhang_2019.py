@@ -55,7 +55,8 @@ def _span(values: list[float]) -> str:
 
 def _growth(panel: Panel) -> str:
     x, rmse = _at(panel, "PDP-PMF"), _rmse(panel, "PDP-PMF")
-    return f"{rmse[-1] - rmse[0]:+.3f} over the range; correlation with a line {np.corrcoef(x, rmse)[0, 1]:.3f}"
+    straight = f"; correlation with a line {np.corrcoef(x, rmse)[0, 1]:.3f}" if np.ptp(rmse) > 0 else ""
+    return f"{rmse[-1] - rmse[0]:+.3f} over the range{straight}"
 
 
 def _figure_2() -> Experiment:

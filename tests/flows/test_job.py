@@ -68,6 +68,14 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"spurce": "x"}, "no setting spurce"),
         ({"ratings": {"delimiter": ","}}, "path"),
         ({"ratings": 3}, "ratings"),
+        ({"scale": "1:5:1e-320"}, "LOW:HIGH:STEP"),
+        ({"scale": "1:1.001:1e-6"}, "LOW:HIGH:STEP"),
+        ({"settings": {"pmf": {"precision": float("inf")}}}, "pmf: precision"),
+        ({"settings": {"pmf": {"precision": 5e-324}}}, "pmf: precision"),
+        ({"settings": {"pdp-histogram": {"item_variance": 1e308}}}, "pdp-histogram: item_variance"),
+        ({"x" * 5000: 1}, "there is no setting 'xxx"),
+        ({"folds": "9" * 5000}, "folds: "),
+        ({"settings": {"x" * 5000: {}}}, "not among the recommenders"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_before_anything_starts(config: dict[str, Any], sentence: str) -> None:
@@ -76,6 +84,7 @@ def test_a_wrong_setting_is_one_sentence_before_anything_starts(config: dict[str
     assert sentence in str(refusal.value)
     assert str(refusal.value).endswith(".")
     assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 400
 
 
 def test_without_a_public_catalogue_the_promise_is_conditional_before_a_file_is_opened(tmp_path: Path) -> None:
@@ -107,15 +116,29 @@ def test_the_folds_raise_what_validation_demands() -> None:
     assert make_job({"validation": {"min_ratings": 100}}).minimums.min_ratings == 100
 
 
-@pytest.mark.parametrize("content", ["- a\n- b\n", "a: [", "\x00", "just words"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "- a\n- b\n", "a: [", "\x00", "just words", "source: 2001-99-99\n", "folds: !!int x\n", "folds: !!int ''\n",
+        "publish: !!bool x\n", "a: !!timestamp x\n", "a: " + "[" * 3000, 'source: "\\0"\n', 'source: "\\uD800"\n',
+        "a: !!python/object/apply:os.getcwd []\n",
+    ],
+)  # fmt: skip
 def test_a_configuration_that_is_none_is_one_sentence(tmp_path: Path, content: str) -> None:
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(SpecError, match=r"configuration .*c\.yaml"):
         read_config(str(tmp_path / "c.yaml"))
     with pytest.raises(SpecError, match=r"--ratings r\.csv\.gz"):
         read_config("r.csv.gz")
-    with pytest.raises(SpecError, match="cannot be read"):
-        read_config(str(tmp_path / "missing.yaml"))
+    for nothing in (str(tmp_path / "missing.yaml"), "x" * 5000, "/dev/zero"):
+        with pytest.raises(SpecError, match=r"does not exist|is a device"):
+            read_config(nothing)
+
+
+def test_a_number_with_a_leading_zero_is_decimal(tmp_path: Path) -> None:
+    for text, folds in (("010", 10), ("08", 8)):
+        (tmp_path / "c.yaml").write_text(f"folds: {text}\n")
+        assert make_job(read_config(str(tmp_path / "c.yaml"))).folds == folds
 
 
 def test_the_example_shows_every_setting_and_is_the_default() -> None:

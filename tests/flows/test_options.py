@@ -74,7 +74,7 @@ def test_columns_and_delimiters_are_read() -> None:
         ({"ratings": {"path": "a.csv", "delimiter": ";;"}}, "delimiter"),
         ({"ratings": {"format": "xml", "path": "a.csv"}}, "format"),
         ({"privacy": {"epsilon": "1", "policy": "default"}}, "either one epsilon"),
-        ({"privacy": {"policy": "nope.yaml"}}, "nope.yaml cannot be read"),
+        ({"privacy": {"policy": "nope.yaml"}}, "nope.yaml does not exist"),
         ({"assignments": ["pmf"]}, "RECOMMENDER.SETTING=VALUE"),
         ({"assignments": ["pmf.n_factors=["]}, "no number, word or list"),
     ],

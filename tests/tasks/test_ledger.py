@@ -149,7 +149,9 @@ def test_many_writers_lose_nothing(path: Path) -> None:
     assert spent(Ledger(f"sqlite:///{path}")) == pytest.approx(20.0)
 
 
-@pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/ledger.db", "postgresql+nodriver://x/y", "no url"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nowhere/at/all/ledger.db", "postgresql+nodriver://x/y", "postgresql://h:port/x", "no url"]
+)
 def test_a_ledger_that_cannot_be_opened_is_one_sentence(url: str) -> None:
     with pytest.raises(EnvironmentFault, match="nothing is released without it"):
         Ledger(url)

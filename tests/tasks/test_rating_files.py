@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from models.errors import EnvironmentFault, SpecError
 from models.ratings import RatingScale
@@ -114,6 +115,20 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read_ratings(RatingsFile(path=str(damaged)))
     with pytest.raises(EnvironmentFault, match="cannot be read"):
         read_ratings(RatingsFile(path="/proc/self/mem"))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "~no-such-user/r.csv", "x" * 5000, "a\0b", "\ud800"])
+def test_a_path_that_no_file_can_have_is_refused_in_a_short_sentence(path: str) -> None:
+    with pytest.raises(SpecError, match=r"does not exist|is a device") as refusal:
+        read_ratings(RatingsFile(path=path))
+    assert len(str(refusal.value)) < 400
+    assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "é", "\u2028"])
+def test_what_cannot_separate_columns_is_no_delimiter(delimiter: str) -> None:
+    with pytest.raises(ValidationError, match="one ASCII character"):
+        RatingsFile(path="r.csv", delimiter=delimiter)
 
 
 def test_an_undeclared_scale_is_asked_for_and_not_measured(tmp_path: Path) -> None:

@@ -79,4 +79,4 @@ def test_the_literal_descent_lowers_its_objective_and_steps_along_its_gradient(r
 def test_divergence_is_one_sentence(ratings: Ratings) -> None:
     for solver in ("sm08", "gd"):
         with pytest.raises(SpecError, match="diverged"):
-            PMF(solver=solver, learning_rate=1e9).fit(ratings, UNIFORM, SeededNoise(0))
+            PMF(solver=solver, learning_rate=1e6).fit(ratings, UNIFORM, SeededNoise(0))
