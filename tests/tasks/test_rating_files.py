@@ -10,7 +10,7 @@ from models.errors import EnvironmentFault, SpecError
 from models.ratings import RatingScale
 from tasks.item_files import read_items
 from tasks.loading import catalogue_is_public, load
-from tasks.rating_files import RatingsFile, read_ratings
+from tasks.rating_files import RatingsSource, read_ratings
 from tasks.sample import read_sample
 
 SCALE = RatingScale(low=1, high=5)
@@ -22,7 +22,7 @@ def written(path: Path, text: str | bytes) -> str:
     return str(path)
 
 
-def triples(file: RatingsFile) -> set[tuple[str, str, float]]:
+def triples(file: RatingsSource) -> set[tuple[str, str, float]]:
     _, table = read_ratings(file)
     return {
         (table.user_labels[user], table.item_labels[item], float(value))
@@ -43,18 +43,18 @@ FILES = {
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("name", FILES)
 def test_every_format_gives_the_same_ratings_plain_and_compressed(tmp_path: Path, name: str, suffix: str) -> None:
-    assert triples(RatingsFile(path=written(tmp_path / f"{name}{suffix}", FILES[name]))) == EXPECTED
+    assert triples(RatingsSource(path=written(tmp_path / f"{name}{suffix}", FILES[name]))) == EXPECTED
 
 
 def test_columns_can_be_named_and_the_delimiter_declared(tmp_path: Path) -> None:
     path = written(tmp_path / "shop.txt", "stars;sku;who;when\n4;10;7;x\n3;2;7;y\n1;10;12;z\n")
     columns = {"user": "who", "item": "sku", "rating": "stars"}
-    assert triples(RatingsFile(path=path, columns=columns, delimiter=";")) == EXPECTED
+    assert triples(RatingsSource(path=path, columns=columns, delimiter=";")) == EXPECTED
 
 
 def test_text_ids_keep_their_spelling_and_labels_have_a_canonical_order(tmp_path: Path) -> None:
     path = written(tmp_path / "r.csv", "user,item,rating\nzoë,007,5\n10,7,3\n9,b,1.5\n")
-    _, table = read_ratings(RatingsFile(path=path))
+    _, table = read_ratings(RatingsSource(path=path))
     assert table.user_labels == ("9", "10", "zoë")
     assert table.item_labels == ("007", "7", "b")
     assert table.users.tolist() == [2, 1, 0]
@@ -62,7 +62,7 @@ def test_text_ids_keep_their_spelling_and_labels_have_a_canonical_order(tmp_path
 
 def test_missing_fields_are_marked_for_validation_and_not_dropped(tmp_path: Path) -> None:
     path = written(tmp_path / "r.csv", "user,item,rating\na,1,5\n,2,NaN\nb,,\n")
-    _, table = read_ratings(RatingsFile(path=path))
+    _, table = read_ratings(RatingsSource(path=path))
     assert table.users.tolist() == [0, -1, 1]
     assert table.items.tolist() == [0, 1, -1]
     assert np.isnan(table.ratings).tolist() == [False, True, True]
@@ -70,7 +70,7 @@ def test_missing_fields_are_marked_for_validation_and_not_dropped(tmp_path: Path
 
 def test_text_among_the_ratings_is_kept_for_validation_to_find(tmp_path: Path) -> None:
     path = written(tmp_path / "r.csv", "user,item,rating\na,1,5\nb,1,good\n")
-    _, table = read_ratings(RatingsFile(path=path))
+    _, table = read_ratings(RatingsSource(path=path))
     assert table.ratings.dtype == object
 
 
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_ratings_file_is_refused_without_quoting_it(
     tmp_path: Path, name: str, content: str | bytes, sentence: str
 ) -> None:
     with pytest.raises(SpecError, match=sentence) as refusal:
-        read_ratings(RatingsFile(path=written(tmp_path / name, content)))
+        read_ratings(RatingsSource(path=written(tmp_path / name, content)))
     assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None
     assert SECRET not in str(refusal.value.__context__)
@@ -105,39 +105,39 @@ def test_a_file_that_is_no_ratings_file_is_refused_without_quoting_it(
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="does not exist"):
-        read_ratings(RatingsFile(path=str(tmp_path / "nope.csv")))
+        read_ratings(RatingsSource(path=str(tmp_path / "nope.csv")))
     with pytest.raises(SpecError, match="is a folder"):
-        read_ratings(RatingsFile(path=str(tmp_path)))
+        read_ratings(RatingsSource(path=str(tmp_path)))
     damaged = tmp_path / "r.csv.gz"
     damaged.write_bytes(gzip.compress(b"user,item,rating\n1,1,1\n")[:-9])
     with pytest.raises(SpecError, match="whole gzip file"):
-        read_ratings(RatingsFile(path=str(damaged)))
+        read_ratings(RatingsSource(path=str(damaged)))
     with pytest.raises(EnvironmentFault, match="cannot be read"):
-        read_ratings(RatingsFile(path="/proc/self/mem"))
+        read_ratings(RatingsSource(path="/proc/self/mem"))
 
 
 def test_an_undeclared_scale_is_asked_for_and_not_measured(tmp_path: Path) -> None:
     path = written(tmp_path / "own.csv", FILES["own.csv"])
     with pytest.raises(SpecError, match="--scale 1:5:1"):
-        load(RatingsFile(path=path), None, None)
-    assert load(RatingsFile(path=path), None, SCALE).scale == SCALE
+        load(RatingsSource(path=path), None, None)
+    assert load(RatingsSource(path=path), None, SCALE).scale == SCALE
 
 
 @pytest.mark.parametrize(
     ("name", "scale"), [("u.data", "1:5:1"), ("ratings.dat", "1:5:1"), ("ratings.csv", "0.5:5:0.5")]
 )
 def test_the_scale_of_a_named_format_is_known(tmp_path: Path, name: str, scale: str) -> None:
-    assert str(load(RatingsFile(path=written(tmp_path / name, FILES[name])), None, None).scale) == scale
+    assert str(load(RatingsSource(path=written(tmp_path / name, FILES[name])), None, None).scale) == scale
 
 
 def test_where_the_catalogue_comes_from_is_known_before_a_file_is_opened(tmp_path: Path) -> None:
     items = written(tmp_path / "items.csv", "item,title\n2,Two\n10,Ten\n")
     for name in FILES:
-        file = RatingsFile(path=written(tmp_path / name, FILES[name]))
+        file = RatingsSource(path=written(tmp_path / name, FILES[name]))
         for given in (None, items):
             loaded = load(file, given, SCALE)
             assert loaded.catalogue.public == catalogue_is_public(file, given)
-    assert len(load(RatingsFile(path=str(tmp_path / "u.data")), None, None).catalogue) == 1682
+    assert len(load(RatingsSource(path=str(tmp_path / "u.data")), None, None).catalogue) == 1682
 
 
 def test_ml_100k_items_have_titles_and_genres(tmp_path: Path) -> None:
