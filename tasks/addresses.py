@@ -63,11 +63,11 @@ def complaint_about(address: str) -> str | None:
 
 
 def _web_secret(address: str) -> str:
-    """The part before the host, where a name alone may be a secret too: many servers take tokens there."""
+    """The password before the host; a name alone counts as one, because many servers take tokens there."""
     parts = urlsplit(address)
     if not parts.hostname or (parts.port is not None and not 0 < parts.port < 65536):
         raise ValueError
-    return parts.netloc.rpartition("@")[0].replace(":", "", 1)
+    return parts.password or parts.username or ""
 
 
 def expanded(text: str, *, quoted: bool = False) -> str:

@@ -43,8 +43,7 @@ def read_database(source: TableSource, choose: Choose) -> tuple[list[str], dict[
             f"the {'query' if source.query else 'table'} fails in the database {source.path}. What the database says "
             "may quote data and is not shown: try it in a client of the database, as the same user."
         )
-        names, wanted, result = _attempt(lambda: _asked(connection, source, choose), fails)
-        return names, _attempt(lambda: _columns(result, wanted), fails)
+        return _attempt(lambda: _read(connection, source, choose), fails)
 
 
 @contextmanager
@@ -86,27 +85,26 @@ def _attempt(action: Callable[[], Answer], fault: JaliError) -> Answer:
     raise fault
 
 
-def _asked(
+def _read(
     connection: sa.Connection, source: TableSource, choose: Choose
-) -> tuple[list[str], list[str], sa.Result[Any]]:
-    """The names of all columns, our names of those wanted, and a result with these alone, in this order."""
+) -> tuple[list[str], dict[str, pa.ChunkedArray]]:
     streamed = connection.execution_options(stream_results=True, yield_per=ROWS_AT_ONCE)
     if source.query:
         # As it stands: a colon or a percent sign in it is the database's and not ours.
-        result = streamed.exec_driver_sql(source.query, execution_options={"no_parameters": True})
-        if not result.returns_rows:
-            raise SpecError("the query gives no rows back. It should select the columns of a table.")
-        names = list(result.keys())
-        places = choose(names)
-        return names, list(places), result.columns(*places.values())
+        with streamed.exec_driver_sql(source.query, execution_options={"no_parameters": True}) as result:
+            if not result.returns_rows:
+                raise SpecError("the query gives no rows back. It should select the columns of a table.")
+            names = list(result.keys())
+            places = choose(names)
+            return names, _columns(result.columns(*places.values()), list(places))
     schema, _, table = str(source.table).rpartition(".")
     names = _column_names(connection, table, schema or None)
     if not names:
         raise SpecError(f"the database {source.path} has no table {source.table}. Check its name, and its schema.")
     places = choose(names)
     columns: list[sa.ColumnClause[Any]] = [sa.column(names[at]) for at in places.values()]
-    statement = sa.select(*columns).select_from(sa.table(table, schema=schema or None))
-    return names, list(places), streamed.execute(statement)
+    with streamed.execute(sa.select(*columns).select_from(sa.table(table, schema=schema or None))) as result:
+        return names, _columns(result, list(places))
 
 
 def _column_names(connection: sa.Connection, table: str, schema: str | None) -> list[str]:

@@ -52,6 +52,8 @@ def read_netflix(file: LocalFile) -> dict[str, pa.ChunkedArray]:
     """
     files = netflix_files(file.path, file.what) if file.path.is_dir() else [file]
     chunks = [_columns(raw, file) for raw in _batches(files)]
+    if not any(len(chunk["user"]) for chunk in chunks):
+        raise SpecError(f"{file} names movies and has no {file.what} below them.")
     return {name: pa.chunked_array([chunk[name] for chunk in chunks]) for name in ("user", "item", "rating")}
 
 
