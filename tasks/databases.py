@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tasks.addresses import database_url
 from tasks.sources import TableSource
 from tasks.table import TEXT, as_text
 
-ROWS_AT_ONCE = 50_000
+ROWS_AT_ONCE = 10_000
 ANSWER_SECONDS = 10
 
 Answer = TypeVar("Answer")
@@ -96,7 +97,7 @@ def _read(
                 raise SpecError("the query gives no rows back. It should select the columns of a table.")
             names = list(result.keys())
             places = choose(names)
-            return names, _columns(result.columns(*places.values()), list(places))
+            return names, _columns(result, places)
     schema, _, table = str(source.table).rpartition(".")
     names = _column_names(connection, table, schema or None)
     if not names:
@@ -104,7 +105,7 @@ def _read(
     places = choose(names)
     columns: list[sa.ColumnClause[Any]] = [sa.column(names[at]) for at in places.values()]
     with streamed.execute(sa.select(*columns).select_from(sa.table(table, schema=schema or None))) as result:
-        return names, _columns(result, list(places))
+        return names, _columns(result, {name: at for at, name in enumerate(places)})
 
 
 def _column_names(connection: sa.Connection, table: str, schema: str | None) -> list[str]:
@@ -115,11 +116,12 @@ def _column_names(connection: sa.Connection, table: str, schema: str | None) -> 
         return []
 
 
-def _columns(result: sa.Result[Any], names: list[str]) -> dict[str, pa.ChunkedArray]:
-    chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
+def _columns(result: sa.CursorResult[Any], places: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
+    """Column by column, a portion at a time."""
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in places}
     for rows in result.partitions(ROWS_AT_ONCE):
-        for name, values in zip(names, zip(*rows, strict=True), strict=True):
-            chunks[name].append(as_text(_array(values)))
+        for name, at in places.items():
+            chunks[name].append(as_text(_array(list(map(itemgetter(at), rows)))))
     return {name: pa.chunked_array(arrays, TEXT) for name, arrays in chunks.items()}
 
 
