@@ -96,8 +96,10 @@ def web_url(address: str) -> str:
 
 
 def database_url(address: str) -> sa.URL:
-    """An SQLAlchemy URL as it is connected to; not to be shown or kept. Variables are put in after it was parsed,
-    so that a password may hold any character.
+    """An SQLAlchemy URL as it is connected to; not to be shown or kept.
+
+    Variables are put in after it was parsed, so that a password may hold any character. PostgreSQL without a
+    driver's name gets the one that comes with Jali.
 
     Raises:
       SpecError: a variable is not set, or holds no address where it is all there is.
@@ -111,6 +113,7 @@ def database_url(address: str) -> sa.URL:
     if url is None:
         raise SpecError("the environment variable that stands for the database's address holds none.")
     return url.set(
+        drivername="postgresql+psycopg" if url.drivername in ("postgresql", "postgres") else url.drivername,
         username=expanded(url.username) if url.username else None,
         password=expanded(str(url.password)) if url.password else None,
         host=expanded(url.host) if url.host else None,
