@@ -37,17 +37,29 @@ ConfigFile = Annotated[
     str | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; docs/jali.example.yaml has all.")
 ]
 RatingsPath = Annotated[
-    str | None, typer.Option("--ratings", metavar="PATH", help="Ratings file; the sample if left out.")
+    str | None,
+    typer.Option("--ratings", metavar="PATH|URL|SQL", help="File, web address or database; the sample if left out."),
+]
+TableName = Annotated[str | None, typer.Option("--table", metavar="NAME", help="The database's table of ratings.")]
+QueryText = Annotated[
+    str | None, typer.Option("--query", metavar="SELECT", help="A query instead; stored with the run, so no secrets.")
+]
+Checksum = Annotated[
+    str | None,
+    typer.Option("--checksum", metavar="sha256:HEX", help="Of the ratings file; md5: and sha1: too."),
 ]
 ItemsPath = Annotated[
     str | None, typer.Option("--items", metavar="PATH", help="Public catalogue with titles and genres.")
 ]
 ScaleText = Annotated[str | None, typer.Option("--scale", metavar="LOW:HIGH:STEP", help="Rating scale, such as 1:5:1.")]
 FormatText = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help="auto, ml-100k, ml-dat, ml-csv or csv.")
+    str | None,
+    typer.Option(
+        "--format", metavar="NAME", help="auto, ml-100k, ml-dat, ml-csv, netflix, yahoo-r3, parquet, tsv or csv."
+    ),
 ]
 ColumnsText = Annotated[
-    str | None, typer.Option("--columns", metavar="user=A,item=B,rating=C", help="Column names of a CSV file.")
+    str | None, typer.Option("--columns", metavar="user=A,item=B,rating=C", help="Column names, where there are any.")
 ]
 DelimiterText = Annotated[str | None, typer.Option("--delimiter", metavar="CHAR", help="Delimiter of a CSV file.")]
 SourceName = Annotated[
@@ -76,6 +88,9 @@ def run_command(
     format_name: FormatText = None,
     columns: ColumnsText = None,
     delimiter: DelimiterText = None,
+    table: TableName = None,
+    query: QueryText = None,
+    checksum: Checksum = None,
     recommenders: Annotated[
         str | None, typer.Option("--recommenders", metavar="A,B", help="Which ones; see `jali recommenders`.")
     ] = None,
@@ -109,7 +124,15 @@ def run_command(
 
             job = job_from(
                 config,
-                ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
+                ratings={
+                    "path": ratings,
+                    "format": format_name,
+                    "columns": columns,
+                    "delimiter": delimiter,
+                    "table": table,
+                    "query": query,
+                    "checksum": checksum,
+                },
                 privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
                 assignments=set_ or [],
                 other={
@@ -135,11 +158,15 @@ def validate_command(
     format_name: FormatText = None,
     columns: ColumnsText = None,
     delimiter: DelimiterText = None,
+    table: TableName = None,
+    query: QueryText = None,
+    checksum: Checksum = None,
     folds: FoldsText = None,
 ) -> None:
     """Say which rows of the ratings are bad.
 
-    On this terminal and nowhere else: row numbers, and no values.
+    On this terminal and nowhere else: row numbers, and no values. Rows are counted as they are read, from 1,
+    without header lines and without Netflix' MOVIE: lines.
     """
     with exit_codes():
         _prepare()
@@ -149,7 +176,15 @@ def validate_command(
 
         job = job_from(
             config,
-            ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
+            ratings={
+                "path": ratings,
+                "format": format_name,
+                "columns": columns,
+                "delimiter": delimiter,
+                "table": table,
+                "query": query,
+                "checksum": checksum,
+            },
             privacy={},
             assignments=[],
             other={"items": items, "scale": scale, "folds": folds},
@@ -252,6 +287,19 @@ def ledger_show(
             console.print(ledger_table(entries))
         for line in totals(ledger, source):
             console.print(line, highlight=False, markup=False)
+
+
+@app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="ml-100k, ml-1m or ml-latest-small.")],
+    to: Annotated[str | None, typer.Option("--to", metavar="FOLDER", help="A new folder; NAME if left out.")] = None,
+) -> None:
+    """Download a MovieLens data set from GroupLens, who publish it for research."""
+    with exit_codes():
+        from tasks.movielens import fetch
+
+        for line in fetch(name, to or name):
+            typer.echo(line)
 
 
 @app.command("ui")

@@ -15,8 +15,8 @@ from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
-from tasks.rating_files import RatingsFile
-from tasks.text_files import expanded, require_file
+from tasks.rating_files import RatingsSource
+from tasks.sources import home_path, require_file
 from tasks.validation import Minimums
 
 
@@ -43,10 +43,15 @@ class Privacy(BaseModel, frozen=True, extra="forbid"):
     """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
 
 
+def _like_its_ratings(told: dict[str, Any]) -> str:
+    return told["ratings"].name if told["ratings"] else "sample"
+
+
 class Job(BaseModel, frozen=True, extra="forbid"):
-    source: str
-    ratings: Annotated[RatingsFile | None, BeforeValidator(_ratings)] = None
+    ratings: Annotated[RatingsSource | None, BeforeValidator(_ratings)] = None
     """None: the sample."""
+    source: str = Field(default_factory=_like_its_ratings, validate_default=True)
+    """Name of the data."""
     items: str | None = None
     scale: Annotated[RatingScale | None, BeforeValidator(_scale)] = None
     recommenders: tuple[str, ...] = Field(min_length=1)
@@ -103,16 +108,15 @@ def make_job(config: dict[str, Any]) -> Job:
     Raises:
       SpecError: a setting is unknown, has a wrong value, or contradicts another.
     """
-    ratings = config.get("ratings")
-    path = ratings.get("path") if isinstance(ratings, dict) else ratings
-    # A missing file, a wrong setting or an impossible promise is found before a rating is read.
-    for given, what in ((path, "ratings"), (config.get("items"), "items")):
-        if isinstance(given, str):
-            require_file(expanded(given), what)
     try:
-        job = Job.model_validate({"source": Path(str(path)).name if path else "sample", **config})
+        job = Job.model_validate(config)
     except ValidationError as error:
         raise SpecError(first_problem(error)) from None
+    # A missing file, a wrong setting or an impossible promise is found before a rating is read.
+    if job.ratings:
+        job.ratings.require("ratings")
+    if job.items:
+        require_file(home_path(job.items), "items")
     strangers = [name for name in job.settings if name not in job.recommenders]
     if strangers:
         raise SpecError(
@@ -168,7 +172,7 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
         name = shown(path)
         raise SpecError(f"{name} looks like ratings and not like a {what}. Give ratings with --ratings {name}.")
-    file = expanded(path)
+    file = home_path(path)
     require_file(file, what)
     try:
         config = plain_yaml(file.read_text("utf-8-sig"))

@@ -10,6 +10,7 @@ from flows.job import Job, make_job, plain_yaml, read_config
 from models.errors import SpecError, quoted
 
 EITHER_OR = {"epsilon": "policy", "policy": "epsilon"}
+OTHER_WAY = {"table": "query", "query": "table"}
 
 
 def job_from(
@@ -24,7 +25,7 @@ def job_from(
 
     Args:
       config: path of a YAML file, or None.
-      ratings: path, format, columns (`user=A,item=B`) and delimiter of the ratings file.
+      ratings: path, format, columns (`user=A,item=B`), delimiter, table, query and checksum of the ratings.
       privacy: epsilon, policy (a path, or `default`), unit, delta and fraction.
       assignments: `RECOMMENDER.SETTING=VALUE`.
       other: the settings of Job that are one value each.
@@ -67,7 +68,10 @@ def _overlay_ratings(told: dict[str, Any], given: dict[str, Any]) -> None:
         return
     if isinstance(told.get("ratings"), str):
         told["ratings"] = {"path": told["ratings"]}
-    told["ratings"] = {**_mapping(told, "ratings"), **given}
+    before = _mapping(told, "ratings")
+    for name in given:
+        before = {key: value for key, value in before.items() if key != OTHER_WAY.get(name)}
+    told["ratings"] = {**before, **given}
 
 
 def _overlay_privacy(told: dict[str, Any], given: dict[str, Any]) -> None:

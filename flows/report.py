@@ -12,7 +12,7 @@ from rich.table import Table
 from flows.job import Job
 from flows.run import Result
 from models.errors import EnvironmentFault, SpecError, shown
-from tasks.text_files import expanded
+from tasks.sources import home_path
 
 FULL_WIDTH = 79
 LONGEST_NAME = 250  # bytes; with .part it is still a name
@@ -125,7 +125,7 @@ def require_writable(path: str, what: str, suffix: str) -> None:
       EnvironmentFault: it cannot.
       SpecError: something that is no report would be overwritten, such as the ratings.
     """
-    target = expanded(path).absolute()
+    target = home_path(path).absolute()
     folder = target.parent
     if not os.access(folder, os.W_OK) or len(os.fsencode(target.name)) > LONGEST_NAME:
         raise EnvironmentFault(
@@ -144,7 +144,7 @@ def write_report(path: str, content: dict[str, Any]) -> None:
     Raises:
       EnvironmentFault: it cannot be written.
     """
-    target = expanded(path)
+    target = home_path(path)
     part = target.with_name(f"{target.name}.part")
     try:
         part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 
@@ -12,6 +11,7 @@ from flows.reproduce import Reproduction
 from models.errors import EnvironmentFault
 from models.papers.experiment import VARIANTS
 from tasks.figures import experiment_figure, save_figures
+from tasks.sources import home_path
 
 INTRODUCTION = """# The papers' figures, run again
 
@@ -44,7 +44,7 @@ def write_page(path: str, reproductions: Sequence[Reproduction]) -> None:
     Raises:
       EnvironmentFault: it cannot be written.
     """
-    page = Path(path).expanduser()
+    page = home_path(path)
     pictures = page.with_suffix("")
     try:
         text = page.read_text() if page.exists() else INTRODUCTION

@@ -1,18 +1,23 @@
 """Item files: the public catalogue, with titles and features.
 
-`u.item` (ML-100K), `movies.dat` (ML-1M, ML-10M), or a CSV whose header names `item` (or movieId),
-and, where there are, `title` and `genres` (or tags): several tags are separated by `|`.
+`u.item` (ML-100K), `movies.dat` (ML-1M, ML-10M), or a CSV, TSV or Parquet file whose columns are `item` (or
+movieId) and, where there are, `title` and `genres` (or tags): several tags are separated by `|`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from models.errors import SpecError
 from models.ratings import Catalogue
+from tasks.columns import named_places
+from tasks.parquet_files import parquet_names, read_parquet
 from tasks.rating_files import ALIASES
+from tasks.sources import LocalFile
 from tasks.text_files import first_fields, parse, read_bytes
 
 ML_100K_GENRES = [
@@ -47,8 +52,12 @@ def read_items(path: Path) -> Catalogue:
       SpecError: the file is missing or damaged, or an item occurs twice.
       EnvironmentFault: it cannot be read.
     """
-    raw = read_bytes(path, "items")
+    file = LocalFile.at(path, "items")
     name = path.name.removesuffix(".gz")
+    if name.lower().endswith(".parquet"):
+        header = parquet_names(file)
+        return _of_columns(read_parquet(file, _places(header, file)), file)
+    raw = read_bytes(file)
     if name == "u.item":
         rows = [line.split("|") for line in _lines(raw)]
         _require_width(rows, 5 + len(ML_100K_GENRES), path)
@@ -61,7 +70,19 @@ def read_items(path: Path) -> Catalogue:
         rows = [line.split("::") for line in _lines(raw)]
         _require_width(rows, 3, path)
         return catalogue_of([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], path.name)
-    return _read_csv(raw, path)
+    delimiter = "\t" if name.lower().endswith(".tsv") else ","
+    header = first_fields(raw, delimiter)
+    places = _places(header, file)
+    table = parse(
+        raw,
+        delimiter=delimiter,
+        width=len(header),
+        wanted=set(places.values()),
+        has_header=True,
+        file=file,
+        nulls=("",),
+    )
+    return _of_columns({name: table.column(str(at)) for name, at in places.items()}, file)
 
 
 def catalogue_of(items: list[str], titles: list[str], tags: list[str], where: str) -> Catalogue:
@@ -77,23 +98,20 @@ def catalogue_of(items: list[str], titles: list[str], tags: list[str], where: st
     return Catalogue(tuple(items), tuple(titles), features, tuple(names))
 
 
-def _read_csv(raw: bytes, path: Path) -> Catalogue:
-    header = [name.lower() for name in first_fields(raw, ",")]
-    item = next((header.index(alias) for alias in ALIASES["item"] if alias in header), None)
-    if item is None:
+def _places(header: list[str], file: LocalFile) -> dict[str, int]:
+    places, _ = named_places(header, {"item": ALIASES["item"], "title": ("title",), "tags": TAG_COLUMNS}, {})
+    if "item" not in places:
         raise SpecError(
-            f"the first line of {path} must name its columns, with item (or movieId) among them, and title and genres "
-            "where there are any. Add a header line."
+            f"{file} must name its columns, with item (or movieId) among them, and title and genres where there are "
+            "any. Add a header line."
         )
-    names = [str(at) for at in range(len(header))]
-    table = parse(raw, delimiter=",", names=names, has_header=True, path=path, what="items", nulls=("",))
+    return places
 
-    def texts(at: int | None) -> list[str]:
-        return [""] * len(table) if at is None else [text or "" for text in table.column(at).to_pylist()]
 
-    title = header.index("title") if "title" in header else None
-    tags = next((header.index(name) for name in TAG_COLUMNS if name in header), None)
-    return catalogue_of(texts(item), texts(title), texts(tags), str(path))
+def _of_columns(columns: Mapping[str, pa.ChunkedArray], file: LocalFile) -> Catalogue:
+    texts = {name: [text or "" for text in column.to_pylist()] for name, column in columns.items()}
+    none = [""] * len(texts["item"])
+    return catalogue_of(texts["item"], texts.get("title", none), texts.get("tags", none), file.shown)
 
 
 def _lines(raw: bytes) -> list[str]:

@@ -8,10 +8,10 @@ from models.errors import SpecError
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
 from tasks.item_files import read_items
-from tasks.rating_files import RatingsFile, fixes_catalogue, read_ratings
+from tasks.rating_files import RatingsSource, fixes_catalogue, read_ratings
 from tasks.sample import read_sample
+from tasks.sources import home_path
 from tasks.table import RatingTable
-from tasks.text_files import expanded
 from tasks.unstored import unstored_task
 
 
@@ -27,29 +27,29 @@ class Loaded:
         return "<loaded, not validated>"
 
 
-def catalogue_is_public(file: RatingsFile | None, items: str | None) -> bool:
+def catalogue_is_public(source: RatingsSource | None, items: str | None) -> bool:
     """Whether the catalogue will come from something published, answered without opening a file."""
-    return items is not None or file is None or fixes_catalogue(file)
+    return items is not None or source is None or fixes_catalogue(source)
 
 
 @guarded("Reading the ratings")
-def load(file: RatingsFile | None, items: str | None, declared_scale: RatingScale | None) -> Loaded:
+def load(source: RatingsSource | None, items: str | None, declared_scale: RatingScale | None) -> Loaded:
     """Read the ratings (None: the sample) and the items.
 
     Raises:
       SpecError: a file is not what it should be, or the scale is neither known nor declared.
       EnvironmentFault: a file cannot be read.
     """
-    catalogue = read_items(expanded(items)) if items else None
-    if file is None:
+    catalogue = read_items(home_path(items)) if items else None
+    if source is None:
         scale, table, published = read_sample()
         return Loaded(table, declared_scale or scale, catalogue or published)
-    format_, table = read_ratings(file)
+    format_, table = read_ratings(source)
     known = declared_scale or format_.scale
     if known is None:
         raise SpecError(
-            f"the scale of {file.path} is not known, and Jali does not measure it: a measured bound is itself a leak. "
-            "Declare it, for example with --scale 1:5:1."
+            f"the scale of {source.path} is not known, and Jali does not measure it: a measured bound is itself a "
+            "leak. Declare it, for example with --scale 1:5:1."
         )
     if catalogue is None:
         listed = format_.catalogue

@@ -1,156 +1,171 @@
-"""Rating files: which formats there are, and reading them.
+"""Ratings: which formats there are, and reading them.
 
 | format | recognised by | scale | catalogue without --items |
 | --- | --- | --- | --- |
 | ml-100k | the name u.data | 1:5:1 | 1..1682, published |
 | ml-dat | a name ending in .dat (`::` between fields) | 1:5:1 | taken from the ratings |
 | ml-csv | the header userId,movieId,rating,... | 0.5:5:0.5 | taken from the ratings |
+| netflix | the name mv_N.txt or combined_data_N.txt, or a folder of such | 1:5:1 | 1..17770, published |
+| yahoo-r3 | the name ydata-ymusic-rating-study-v1_0-train.txt or -test.txt | 1:5:1 | 1..1000, published |
+| parquet, tsv | a name ending in .parquet or .tsv; columns by name | declared | taken from the ratings |
 | csv | anything else: a header names the columns | declared | taken from the ratings |
+
+All but Parquet may be compressed (.gz). A table or a query of a database has its columns by name too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, Field, field_validator
+import pyarrow as pa
+from pydantic import Field, model_validator
 
 from models.errors import SpecError
 from models.ratings import RatingScale
+from tasks.addresses import is_web
+from tasks.columns import Choose, missing_columns, named_places, read_columns
+from tasks.netflix import is_netflix_name, netflix_files, read_netflix
+from tasks.sources import LocalFile, TableSource, is_folder, local_file
 from tasks.table import RatingTable
-from tasks.text_files import expanded, first_fields, parse, read_bytes
+from tasks.text_files import first_fields, parse, read_bytes
 
-FormatName = Literal["auto", "ml-100k", "ml-dat", "ml-csv", "csv"]
+FormatName = Literal["auto", "ml-100k", "ml-dat", "ml-csv", "netflix", "yahoo-r3", "parquet", "tsv", "csv"]
 
 ALIASES = {
     "user": ("user", "userid", "user_id"),
     "item": ("item", "itemid", "item_id", "movieid", "movie_id"),
     "rating": ("rating",),
 }
+MOVIELENS_HEADER = ["userId", "movieId", "rating"]
+NAMED_COLUMNS = ("csv", "ml-csv", "tsv", "parquet")
+YAHOO_R3_NAME = re.compile(r"ydata-ymusic-rating-study-v1_0-(train|test)\.txt")
 
 
 @dataclass(frozen=True)
 class RatingFormat:
-    delimiter: str
-    names: tuple[str, ...] | None
-    """Columns in order where the file has no header."""
-    scale: RatingScale | None
-    """Known for a named format; to be declared otherwise."""
+    """What is published about the data that come in a format.
+
+    Args:
+      scale: known for a named format; to be declared otherwise.
+      catalogue: the published list of items, where the format fixes it.
+      delimiter, n_fields: of a format without a header: user, item, rating and perhaps more.
+    """
+
+    scale: RatingScale | None = None
     catalogue: tuple[str, ...] | None = None
-    """The published list of items, where the format fixes it."""
+    delimiter: str = ","
+    n_fields: tuple[int, ...] = ()
 
 
-FOUR = ("user", "item", "rating", "timestamp")
+def _numbered(n_items: int) -> tuple[str, ...]:
+    return tuple(str(item) for item in range(1, n_items + 1))
+
+
 WHOLE, HALF = RatingScale(low=1, high=5), RatingScale(low=0.5, high=5, step=0.5)
-FORMATS = {
-    "ml-100k": RatingFormat("\t", FOUR, WHOLE, tuple(str(item) for item in range(1, 1683))),
-    "ml-dat": RatingFormat("::", FOUR, WHOLE),
-    "ml-csv": RatingFormat(",", None, HALF),
-    "csv": RatingFormat(",", None, None),
+FORMATS: dict[str, RatingFormat] = {
+    "ml-100k": RatingFormat(WHOLE, _numbered(1682), "\t", (3, 4)),
+    "ml-dat": RatingFormat(WHOLE, None, "::", (3, 4)),
+    "ml-csv": RatingFormat(HALF),
+    "netflix": RatingFormat(WHOLE, _numbered(17770)),
+    "yahoo-r3": RatingFormat(WHOLE, _numbered(1000), "\t", (3,)),
+    "parquet": RatingFormat(),
+    "tsv": RatingFormat(),
+    "csv": RatingFormat(),
 }
 
 
-class RatingsFile(BaseModel, frozen=True, extra="forbid"):
-    """Where the ratings are and how to read them. Paths and settings only: safe to show."""
+class RatingsSource(TableSource, frozen=True):
+    """Where the ratings are and how to read them: safe to show."""
 
-    path: str
     format: FormatName = "auto"
     columns: dict[Literal["user", "item", "rating"], str] = Field(default_factory=dict)
-    """Names of the header's columns; those left out are guessed from the usual ones."""
-    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    """Names of the table's columns; those left out are guessed from the usual ones."""
 
-    @field_validator("delimiter")
-    @classmethod
-    def _one_that_can_separate(cls, value: str | None) -> str | None:
-        if value is not None and (not value.isascii() or value in '"\r\n'):
-            raise ValueError("a delimiter is one ASCII character, and no quotation mark and no line end")
-        return value
+    @model_validator(mode="after")
+    def _a_database_has_no_format(self) -> RatingsSource:
+        if self.is_database and self.format != "auto":
+            raise ValueError("a format is of a file, and a database was given")
+        return self
+
+    def require(self, what: str) -> None:
+        if not self.is_database and not is_web(self.path) and is_folder(self.local_path) and self._may_be_netflix:
+            netflix_files(self.local_path, what)
+        else:
+            super().require(what)
+
+    @property
+    def _may_be_netflix(self) -> bool:
+        return self.format in ("auto", "netflix")
+
+    @property
+    def known_format(self) -> str | None:
+        """The format that needs no look into a file; None where the header has to tell."""
+        name = self.plain_name
+        if self.is_database:
+            return "csv"  # like a file with names for its columns and nothing known about them
+        if self.format != "auto":
+            return self.format
+        if name == "u.data":
+            return "ml-100k"
+        if name.endswith(".dat"):
+            return "ml-dat"
+        if YAHOO_R3_NAME.fullmatch(name):
+            return "yahoo-r3"
+        if is_netflix_name(self.name) or (not is_web(self.path) and is_folder(self.local_path)):
+            return "netflix"
+        return next((ending for ending in ("parquet", "tsv") if name.lower().endswith(f".{ending}")), None)
 
 
-def read_ratings(file: RatingsFile) -> tuple[RatingFormat, RatingTable]:
-    """Read the file; nothing about the values is checked here (that is validation's work).
+def read_ratings(source: RatingsSource) -> tuple[RatingFormat, RatingTable]:
+    """Read the ratings; nothing about the values is checked here (that is validation's work).
 
     Raises:
-      SpecError: there is no such file, or it is not in the format it should be in.
+      SpecError: there is no such table, or it is not in the format it should be in.
       EnvironmentFault: it cannot be read.
     """
-    path = expanded(file.path)
-    raw = read_bytes(path, "ratings")
-    format_ = detect_format(file, raw)
-    first = first_fields(raw, format_.delimiter)
-    if format_.names is None:
-        places = _places(first, file)
-    elif len(first) in (3, 4):
-        places = {name: at for at, name in enumerate(format_.names)}
-    else:
+    known = source.known_format
+    if known in (None, *NAMED_COLUMNS):
+        header, columns = read_columns(source, _chooser(source), "ratings", known or "csv")
+        is_movielens = known is None and not source.columns and header[:3] == MOVIELENS_HEADER
+        return FORMATS["ml-csv" if is_movielens else known or "csv"], _table(columns)
+    format_ = FORMATS[str(known)]
+    with local_file(source, "ratings") as file:
+        if known == "netflix":
+            return format_, _table(read_netflix(file))
+        return format_, _without_header(read_bytes(file), format_, source.delimiter or format_.delimiter, file)
+
+
+def fixes_catalogue(source: RatingsSource) -> bool:
+    """Whether the source's format has a published list of items, answered without opening a file."""
+    return source.known_format is not None and FORMATS[source.known_format].catalogue is not None
+
+
+def _without_header(raw: bytes, format_: RatingFormat, delimiter: str, file: LocalFile) -> RatingTable:
+    width = len(first_fields(raw, delimiter))
+    if width not in format_.n_fields:
+        fields = " ".join(("user", "item", "rating", "timestamp")[: max(format_.n_fields)])
         raise SpecError(
-            f"{path} should have the fields {' '.join(format_.names)} separated by {format_.delimiter!r}, and its "
-            f"first line has {len(first)}. If it is another kind of file, say --format csv."
+            f"{file} should have the fields {fields} separated by {delimiter!r}, and its first line has {width}. If it "
+            "is another kind of file, say --format csv."
         )
-    # Columns are parsed under their number: a header may name two alike, or hold anything at all.
-    table = parse(
-        raw,
-        delimiter=format_.delimiter,
-        names=[str(at) for at in range(len(first))],
-        has_header=format_.names is None,
-        path=path,
-        what="ratings",
-    )
-    if len(table) == 0:
-        raise SpecError(f"the ratings file {path} has a header and no ratings below it.")
-    return format_, RatingTable.of_columns(*(table.column(places[name]) for name in ("user", "item", "rating")))
+    table = parse(raw, delimiter=delimiter, width=width, wanted=range(3), has_header=False, file=file)
+    return RatingTable.of_columns(*table.columns)
 
 
-def fixes_catalogue(file: RatingsFile) -> bool:
-    """Whether the file's format has a published list of items, answered from its name alone."""
-    return file.format == "ml-100k" or (file.format == "auto" and _plain_name(file) == "u.data")
+def _table(columns: Mapping[str, pa.ChunkedArray]) -> RatingTable:
+    return RatingTable.of_columns(*(columns[name] for name in ALIASES))
 
 
-def _plain_name(file: RatingsFile) -> str:
-    return Path(file.path).name.removesuffix(".gz")
+def _chooser(source: RatingsSource) -> Choose:
+    declared = {str(name): value for name, value in source.columns.items()}
 
+    def choose(header: list[str], where: str) -> Mapping[str, int]:
+        places, missing = named_places(header, ALIASES, declared)
+        if missing:
+            raise missing_columns(where, len(header), missing, "--columns user=NAME,item=NAME,rating=NAME")
+        return places
 
-def detect_format(file: RatingsFile, raw: bytes) -> RatingFormat:
-    """By name for files without a header, by header for the rest."""
-    if file.format != "auto":
-        chosen = FORMATS[file.format]
-    elif _plain_name(file) == "u.data":
-        chosen = FORMATS["ml-100k"]
-    elif _plain_name(file).endswith(".dat"):
-        chosen = FORMATS["ml-dat"]
-    elif not file.columns and first_fields(raw, ",")[:3] == ["userId", "movieId", "rating"]:
-        chosen = FORMATS["ml-csv"]
-    else:
-        chosen = FORMATS["csv"]
-    if file.delimiter is None:
-        return chosen
-    return replace(chosen, delimiter=file.delimiter)
-
-
-def _places(header: list[str], file: RatingsFile) -> Mapping[str, int]:
-    """Which column holds what. A complaint never quotes the header: without one it is a rating."""
-    lowered = [name.lower() for name in header]
-    columns: Mapping[str, str] = {str(name): value for name, value in file.columns.items()}
-    places, missing = {}, []
-    for column, aliases in ALIASES.items():
-        declared = columns.get(column)
-        found = [header.index(declared)] if declared in header else []
-        if declared is None:
-            found = [lowered.index(alias) for alias in aliases if alias in lowered]
-        if found:
-            places[column] = found[0]
-        else:
-            missing.append(declared or column)
-    if missing:
-        hint = (
-            " Only one column was found: is the delimiter another? Declare it with --delimiter."
-            if len(header) == 1
-            else ""
-        )
-        raise SpecError(
-            f"the first line of {file.path} must name the columns, and no column is named {' or '.join(missing)}.{hint}"
-            " Add a header line, or say what the columns are called with --columns user=NAME,item=NAME,rating=NAME."
-        )
-    return places
+    return choose

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from models.ratings import Private
 
 NULLS = ("", "NaN", "nan", "NA", "null", "NULL", "None")
+TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,7 +22,7 @@ class RatingTable(Private):
     Args:
       users, items: shape (n,), int32 rows into the labels, -1 where there was none.
       user_labels, item_labels: distinct, in a canonical order (numbers by size, then text).
-      ratings: shape (n,), float64 with NaN where there was none; of dtype object when a value is no number.
+      ratings: shape (n,), float32 with NaN where there was none; of dtype object when a value is no number.
     """
 
     users: NDArray[np.int32]
@@ -35,13 +36,29 @@ class RatingTable(Private):
 
     @classmethod
     def of_columns(cls, users: pa.ChunkedArray, items: pa.ChunkedArray, ratings: pa.ChunkedArray) -> RatingTable:
-        """From three columns of text, each dictionary-encoded."""
-        user_codes, user_labels = _codes(users)
-        item_codes, item_labels = _codes(items)
-        return cls(user_codes, item_codes, user_labels, item_labels, _numbers(ratings))
+        """From three columns of single values of any type."""
+        user_codes, user_labels = codes_and_labels(users)
+        item_codes, item_labels = codes_and_labels(items)
+        return cls(user_codes, item_codes, user_labels, item_labels, numbers(ratings, np.float32))
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+def as_text(column: Any) -> Any:
+    """An array, chunked or not, as dictionary-encoded text; whole numbers have no decimal point.
+
+    Only distinct values become text.
+    """
+    if column.type == TEXT:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([as_text(chunk) for chunk in column.chunks], TEXT)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int32()), encoded.dictionary.cast(pa.string()))
+
+
+def codes_and_labels(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Codes (-1 where there is none) into labels that are distinct and in canonical order."""
     codes, labels = _dictionary(column)
     order = sorted(range(len(labels)), key=lambda at: canonical_order(labels[at]))
     rank = np.empty(len(labels) + 1, np.int32)
@@ -56,19 +73,29 @@ def canonical_order(label: str) -> tuple[int, int, str]:
     return (0, int(label), label) if is_number and len(label) < 20 else (1, 0, label)
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+def numbers(column: pa.ChunkedArray, precision: type[np.floating]) -> NDArray[Any]:
+    """The values as numbers with NaN where there is none; as text, of dtype object, when one is no number."""
     codes, labels = _dictionary(column)
     try:
         values = np.array([float(label) for label in labels] + [np.nan])
     except ValueError:
         return np.array([*labels, None], dtype=object)[codes]
-    return values[codes]
+    with np.errstate(over="ignore"):  # what is beyond every scale may as well be infinite
+        return values.astype(precision)[codes]
 
 
 def _dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
-    """Codes (-1 for null) and labels of a dictionary-encoded column of text."""
-    array = column.unify_dictionaries().combine_chunks()
+    """Codes (-1 for null) of a column and the labels that occur; a dictionary may hold more, and what means null."""
+    array = as_text(column).unify_dictionaries().combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # no chunk at all
         return np.zeros(0, np.int32), []
-    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return codes, array.dictionary.to_pylist()
+    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    labels = array.dictionary.to_pylist()
+    occurs = np.zeros(len(labels) + 1, bool)
+    occurs[codes] = True
+    keep = [at for at, label in enumerate(labels) if occurs[at] and label is not None and label not in NULLS]
+    if len(keep) == len(labels):
+        return codes, labels
+    rank = np.full(len(labels) + 1, -1, np.int32)
+    rank[keep] = np.arange(len(keep))
+    return rank[codes], [labels[at] for at in keep]

@@ -3,65 +3,38 @@
 from __future__ import annotations
 
 import gzip
-import stat
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.csv
 
-from models.errors import EnvironmentFault, SpecError, shown
-from tasks.table import NULLS
+from models.errors import EnvironmentFault, SpecError
+from tasks.sources import LocalFile, require_file
+from tasks.table import NULLS, TEXT
 
 
-def expanded(path: str) -> Path:
-    """The path with `~` as the home it names; as it stands where there is no such home."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
-
-
-def require_file(path: Path, what: str) -> None:
-    """Raise SpecError unless there is a file at `path`, EnvironmentFault where one may not even look."""
-    try:
-        mode = path.stat().st_mode
-    except PermissionError as error:
-        raise EnvironmentFault(f"the {what} file {shown(path)} cannot be read ({error.strerror}).") from None
-    except (OSError, ValueError):  # too long for a name, or with characters that no name has
-        raise SpecError(
-            f"the {what} file {shown(path)} does not exist. Check the path; it is taken from the working folder."
-        ) from None
-    if stat.S_ISDIR(mode):
-        raise SpecError(f"{shown(path)} is a folder; name the {what} file inside it.")
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise SpecError(f"{shown(path)} is a device, which may never end; name a file of {what}.")
-
-
-def read_bytes(path: Path, what: str) -> bytes:
+def read_bytes(file: LocalFile) -> bytes:
     """The whole file, decompressed when its name ends in .gz.
 
     Raises:
       SpecError: it does not exist, is a folder, is empty, is binary or is damaged.
       EnvironmentFault: it exists and cannot be read.
     """
-    require_file(path, what)
+    require_file(file.path, file.what)
     try:
-        raw = path.read_bytes()
+        raw = file.path.read_bytes()
     except OSError as error:
-        raise EnvironmentFault(f"the {what} file {path} cannot be read ({error.strerror}).") from None
-    if path.suffix == ".gz":
+        raise EnvironmentFault(f"{file} cannot be read ({error.strerror}).") from None
+    if file.path.suffix == ".gz":
         try:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error):
-            raise SpecError(
-                f"the {what} file {path} ends in .gz and is not a whole gzip file. Fetch it again."
-            ) from None
+            raise SpecError(f"{file} ends in .gz and is not a whole gzip file. Fetch it again.") from None
     if not raw.strip():
-        raise SpecError(f"the {what} file {path} is empty. Give a file with one line per {what.rstrip('s')}.")
+        raise SpecError(f"{file} is empty. Give a file with one line per {file.what.rstrip('s')}.")
     if b"\0" in raw:
-        raise SpecError(f"the {what} file {path} is binary; Jali reads delimited text, plain or as .gz.")
+        raise SpecError(f"{file} is binary; Jali reads delimited text, plain or as .gz, and .parquet.")
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 
@@ -75,27 +48,33 @@ def parse(
     raw: bytes,
     *,
     delimiter: str,
-    names: list[str],
+    width: int,
+    wanted: Collection[int],
     has_header: bool,
-    path: Path,
-    what: str,
+    file: LocalFile,
     nulls: Sequence[str] = NULLS,
 ) -> pa.Table:
-    """All columns as dictionary-encoded text with nulls, named `names` in order.
+    """The `wanted` of `width` columns, called by their place, as dictionary-encoded text with nulls.
+
+    Columns go under their number: a header may name two alike, or hold anything at all.
 
     Raises:
       SpecError: a line has another number of columns, or the text is not UTF-8.
     """
     if len(delimiter) > 1:
         raw, delimiter = raw.replace(delimiter.encode(), b"\t"), "\t"
-    text = pa.dictionary(pa.int32(), pa.string())
+    names = [str(at) for at in range(width)]
+    chosen = [str(at) for at in wanted]
     try:
         return pyarrow.csv.read_csv(
             pa.BufferReader(raw),
             pyarrow.csv.ReadOptions(column_names=names, skip_rows=int(has_header)),
             pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=False if delimiter in "\t|" else '"'),
             pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, text), null_values=list(nulls), strings_can_be_null=True
+                include_columns=chosen,
+                column_types=dict.fromkeys(chosen, TEXT),
+                null_values=list(nulls),
+                strings_can_be_null=True,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -103,7 +82,7 @@ def parse(
     if "Expected" in kind:
         shown = {"\t": "a tab"}.get(delimiter, repr(delimiter))
         raise SpecError(
-            f"the {what} file {path} has a line that does not have {len(names)} columns separated by {shown}, "
-            "as the first line has. Mend the file, or declare the delimiter with --delimiter."
+            f"{file} has a line that does not have {width} columns separated by {shown}, as the first line has. Mend "
+            "the file, or declare the delimiter with --delimiter."
         )
-    raise SpecError(f"the {what} file {path} cannot be read as UTF-8 text in columns. Convert it to UTF-8.")
+    raise SpecError(f"{file} cannot be read as UTF-8 text in columns. Convert it to UTF-8.")

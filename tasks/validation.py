@@ -70,9 +70,10 @@ def _parameters(loaded: Loaded, minimums: Minimums) -> dict[str, Any]:
     scale = loaded.scale
     return {
         "scale": str(scale),
-        "low": scale.low,
-        "high": scale.high,
-        "levels": scale.levels.tolist(),
+        # As the ratings are held, in single precision: 3.3 is nearest to 3.3 there too.
+        "low": float(np.float32(scale.low)),
+        "high": float(np.float32(scale.high)),
+        "levels": scale.levels.astype(np.float32).astype(np.float64).tolist(),
         "last_item": len(loaded.catalogue) - 1,
         **minimums.model_dump(),
     }
@@ -118,7 +119,7 @@ def _frame(loaded: Loaded) -> pd.DataFrame:
     item[table.items < 0] = np.nan
     user = table.users.astype(np.float64)
     user[table.users < 0] = np.nan
-    number = pd.to_numeric(pd.Series(table.ratings), errors="coerce")
+    number = pd.to_numeric(pd.Series(table.ratings), errors="coerce").astype(np.float32).astype(np.float64)
     entry = pd.Series(table.ratings, dtype=object if table.ratings.dtype == object else None)
     text = entry.where(number.isna() & entry.notna()).astype(object)
     return pd.DataFrame({"user": user, "item": item, "entry": entry, "rating": number, "text": text})

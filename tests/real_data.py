@@ -6,7 +6,7 @@ from pathlib import Path
 
 from models.ratings import Ratings, RatingScale
 from tasks.loading import load
-from tasks.rating_files import RatingsFile
+from tasks.rating_files import RatingsSource
 from tasks.validation import Minimums, validate
 
 
@@ -19,4 +19,4 @@ def load_ml_1m(folder: Path) -> Ratings:
 
 
 def _validated(ratings: Path, items: Path, scale: RatingScale | None) -> Ratings:
-    return validate(load(RatingsFile(path=str(ratings)), str(items), scale), Minimums())
+    return validate(load(RatingsSource(path=str(ratings)), str(items), scale), Minimums())

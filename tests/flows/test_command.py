@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from models.ratings import Ratings
@@ -146,6 +147,46 @@ def test_bad_ratings_stop_the_run_with_a_sentence_per_rule_and_the_next_run_work
     assert " v1\n" in again.stdout
 
 
+def test_a_run_from_a_database_stores_its_address_as_written_and_nothing_of_the_environment(
+    tmp_path: Path, shared_prefect: str
+) -> None:
+    write_ratings(tmp_path, made_up_ratings(n_users=30))
+    (tmp_path / "expanded-4711").mkdir()
+    with sqlite3.connect(tmp_path / "expanded-4711" / "x.db") as database:
+        pd.read_csv(tmp_path / "films.csv").to_sql("films", database)
+    database.close()
+    arguments = [
+        "--ratings",
+        "sqlite:///${FOLDER}/x.db",
+        "--table",
+        "films",
+        "--items",
+        "items.csv",
+        "--scale",
+        "1:5:1",
+    ]
+    more = {"FOLDER": "expanded-4711", "PREFECT_API_URL": shared_prefect}
+    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", "--report", "r.json", **more))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "any rating of films" in outcome.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["dataset"]["ratings"] == "sqlite:///${FOLDER}/x.db"
+    assert b"expanded-4711" not in everything_stored(tmp_path)
+    assert jali(tmp_path, "validate", *arguments, **more).stdout == "films: every rule holds.\n"
+    refused = clean(jali(tmp_path, "run", "--ratings", f"postgresql://me:{SECRET}@h/d", "--table", "t", **more))
+    assert refused.returncode == 2
+    unreachable = clean(
+        jali(tmp_path, "validate", "--ratings", "postgresql://127.0.0.1:1/d", "--table", "t", *arguments[4:])
+    )
+    assert unreachable.returncode == 3
+
+
+def test_fetch_without_a_network_ends_with_three(tmp_path: Path) -> None:
+    outcome = clean(jali(tmp_path, "fetch", "ml-100k", JALI_MOVIELENS_URL="http://127.0.0.1:1"))
+    assert outcome.returncode == 3
+    assert outcome.stderr.startswith("jali: http://127.0.0.1:1/ml-100k.zip cannot be fetched")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_arguments_end_with_two_and_one_sentence(tmp_path: Path, shared_prefect: str) -> None:
     for arguments in (["--epsilon", "0"], ["--set", "x"]):
         outcome = clean(jali(tmp_path, "run", *arguments, PREFECT_API_URL=shared_prefect))
@@ -252,7 +293,7 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
 
 
 def test_help_answers_at_once_and_every_command_has_some(tmp_path: Path) -> None:
-    for command in ([], ["run"], ["validate"], ["recommenders"], ["ledger"], ["ledger", "show"], ["ui"]):
+    for command in ([], ["run"], ["validate"], ["recommenders"], ["ledger"], ["ledger", "show"], ["ui"], ["fetch"]):
         outcome = jali(tmp_path, *command, "--help")
         assert outcome.returncode == 0
         assert "Usage" in outcome.stdout

@@ -51,6 +51,18 @@ def test_other_ratings_are_not_read_and_not_charged_like_those_of_the_file() -> 
     assert (same.source, same.ratings.path, same.ratings.delimiter) == ("films", "a.csv", "|")
 
 
+def test_a_table_on_the_command_line_replaces_the_files_query_and_the_other_way_round() -> None:
+    Path("x.db").touch()
+    Path("c.yaml").write_text("ratings: {path: 'sqlite:///x.db', query: select 1}\nscale: 1:5:1\n")
+    told = job(ratings={"table": "films", "query": None})
+    assert told.ratings is not None
+    assert (told.ratings.table, told.ratings.query, told.source) == ("films", None, "films")
+    Path("c.yaml").write_text("ratings: {path: 'sqlite:///x.db', table: films}\nscale: 1:5:1\n")
+    told = job(ratings={"query": "select 2"})
+    assert told.ratings is not None
+    assert (told.ratings.table, told.ratings.query, told.source) == (None, "select 2", "x.db")
+
+
 def test_a_policy_on_the_command_line_replaces_the_files_epsilon_and_the_other_way_round() -> None:
     told = job(privacy={"policy": "policy.yaml", "epsilon": None})
     assert told.privacy.epsilon is None

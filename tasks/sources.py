@@ -1,0 +1,182 @@
+"""Where a table is and how to read it: a file, a file on the web, or a table or query of a database."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+
+from models.errors import EnvironmentFault, SpecError, shown
+from tasks.addresses import complaint_about, database_url, is_database, is_web, name_in, web_url
+from tasks.downloads import download
+from tasks.state import current_state
+
+CHECKSUM_DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+
+
+class TableSource(BaseModel, frozen=True, extra="forbid"):
+    """An address and settings only: safe to show. Passwords in it are refused."""
+
+    path: str = Field(min_length=1)
+    """A path, an http(s) address, or an SQLAlchemy URL; `${NAME}` in the last two is read from the environment."""
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    checksum: SecretStr | None = None
+    """`sha256:HEX`, `sha1:HEX` or `md5:HEX` of the file. Not shown: with it a guess at the content can be checked."""
+    table: str | None = Field(default=None, min_length=1)
+    """`NAME` or `SCHEMA.NAME`, of a database."""
+    query: str | None = Field(default=None, min_length=1)
+    """In the database's SQL; stored and shown with the run."""
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_that_can_separate(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isascii() or value in '"\r\n'):
+            raise ValueError("a delimiter is one ASCII character, and no quotation mark and no line end")
+        return value
+
+    @model_validator(mode="after")
+    def _an_address_without_secrets(self) -> TableSource:
+        complaint = complaint_about(self.path) if self.is_database or is_web(self.path) else None
+        if complaint:
+            raise ValueError(complaint)
+        return self
+
+    @model_validator(mode="after")
+    def _settings_that_fit(self) -> TableSource:
+        asked = (self.table is not None) + (self.query is not None)
+        if self.is_database and asked != 1:
+            raise ValueError(f"of a database give a table or a query, and found {'both' if asked else 'neither'}")
+        if asked and not self.is_database:
+            raise ValueError(
+                "a table or a query belongs to a database such as postgresql+psycopg://HOST/DATABASE; a file was given"
+            )
+        if self.checksum is not None:
+            if self.is_database:
+                raise ValueError("a checksum is of a file, and a database was given")
+            kind, _, digits = self.checksum.get_secret_value().partition(":")
+            if len(digits) != CHECKSUM_DIGITS.get(kind) or not re.fullmatch("[0-9a-fA-F]+", digits):
+                raise ValueError("a checksum is written sha256:HEX (or sha1:HEX, md5:HEX), with all its digits")
+        return self
+
+    @property
+    def is_database(self) -> bool:
+        return is_database(self.path)
+
+    @property
+    def name(self) -> str:
+        """What the data is called if nobody says: the file's name, the table's, or a query's database's."""
+        if self.table:
+            return self.table.rpartition(".")[2]
+        return name_in(self.path) if self.is_database or is_web(self.path) else self.local_path.absolute().name
+
+    @property
+    def plain_name(self) -> str:
+        """The file's name without .gz."""
+        return self.name.removesuffix(".gz")
+
+    @property
+    def local_path(self) -> Path:
+        return home_path(self.path)
+
+    def require(self, what: str) -> None:
+        """Raise SpecError for what can be known to be missing without reading: a file, an environment variable."""
+        if self.is_database:
+            url = database_url(self.path)
+            if url.get_backend_name() == "sqlite" and not home_path(url.database or "").is_file():
+                raise SpecError(f"the database {self.path} does not exist. Check the path after sqlite:///.")
+        elif is_web(self.path):
+            web_url(self.path)
+        else:
+            require_file(self.local_path, what)
+
+
+def home_path(path: str) -> Path:
+    """The path with `~` as the home it names; as it stands where there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; a name that none can have is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def require_file(path: Path, what: str) -> None:
+    """Raise SpecError unless there is a file at `path`, EnvironmentFault where one may not even look."""
+    try:
+        mode = path.stat().st_mode
+    except PermissionError as error:
+        raise EnvironmentFault(f"the {what} file {shown(path)} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError):  # too long for a name, or with characters that no name has
+        raise SpecError(
+            f"the {what} file {shown(path)} does not exist. Check the path; it is taken from the working folder."
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise SpecError(f"{shown(path)} is a folder; name the {what} file inside it.")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise SpecError(f"{shown(path)} is a device, which may never end; name a file of {what}.")
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to be read, and what to call it: one from the web lies here under another name for a while."""
+
+    path: Path
+    shown: str
+    what: str
+    """`ratings`, `items` or `preferences`."""
+
+    def __str__(self) -> str:
+        return f"the {self.what} file {self.shown}"
+
+    @classmethod
+    def at(cls, path: Path, what: str) -> LocalFile:
+        return cls(path, shown(path), what)
+
+
+@contextmanager
+def local_file(source: TableSource, what: str) -> Iterator[LocalFile]:
+    """The source's file, or folder, on this machine, checked against its checksum; what was downloaded is removed.
+
+    Raises:
+      SpecError: there is no such file, or the checksum is another.
+      EnvironmentFault: the web server does not answer, or the file cannot be read.
+    """
+    if not is_web(source.path):
+        file = LocalFile.at(source.local_path, what)
+        _require_checksum(source, file)
+        yield file
+        return
+    folder = current_state().folder
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="download-", dir=folder) as private:
+        file = LocalFile(Path(private) / (source.name or "file"), source.path, what)
+        download(web_url(source.path), file.path, shown=str(file))
+        _require_checksum(source, file)
+        yield file
+
+
+def _require_checksum(source: TableSource, file: LocalFile) -> None:
+    if source.checksum is None:
+        return
+    require_file(file.path, file.what)
+    kind, _, digits = source.checksum.get_secret_value().partition(":")
+    try:
+        with file.path.open("rb") as content:
+            is_right = hashlib.file_digest(content, kind).hexdigest() == digits.lower()
+    except OSError as error:
+        raise EnvironmentFault(f"{file} cannot be read ({error.strerror}).") from None
+    if not is_right:
+        raise SpecError(f"{file} does not have the {kind} checksum that was given. Fetch it again, or mend --checksum.")
