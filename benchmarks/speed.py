@@ -1,10 +1,9 @@
-"""How fast the kernels are on MovieLens 1M, beside a peer where one is installed.
+"""How fast the kernels are on MovieLens 1M.
 
     python benchmarks/speed.py FOLDER [--repeat 5]
 
 FOLDER holds ratings.csv.gz and movies.dat. Every figure is the median of so many runs, after one that
-compiles. With cornac installed (benchmarks/requirements.txt, an environment of its own), its MF with the
-same factors is fitted on the same ratings in the same process, turn by turn.
+compiles. benchmarks/peers.py sets the fits beside those of other programs.
 """
 
 from __future__ import annotations
@@ -20,13 +19,15 @@ import numpy as np
 
 from models.evaluation import client_scores, deal_ratings
 from models.factorization.als import solve_factors
-from models.factorization.pmf import PMF, initial_items
+from models.factorization.dp_pmf import DPPMF, perturbed
+from models.factorization.pmf import PMF, initial_factors
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.noise import ExactNoise, SeededNoise
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Catalogue, Ratings, RatingScale
 
 SPECIFICATION = PrivacySpecification(epsilon=1)
+CHANGED = PrivacySpecification(epsilon=1, relation="replace_value")
 THREADS = os.cpu_count() or 1
 
 
@@ -63,7 +64,7 @@ def timed(work: dict[str, Callable[[], object]], repeat: int) -> dict[str, float
 
 
 def own_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
-    V = initial_items(ratings.n_items, 20)
+    V = initial_factors(ratings.n_items, 20)
     by_user, by_item = ratings.by_user, ratings.by_item
     factors = PDPHistogram().fit(ratings, SPECIFICATION, SeededNoise()).factors
 
@@ -76,20 +77,10 @@ def own_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
         "pmf fit, 15 sweeps, d=20": lambda: PMF().fit(fresh(ratings), SPECIFICATION, SeededNoise(), n_threads=THREADS),
         "pdp-histogram fit, fast noise": lambda: PDPHistogram().fit(fresh(ratings), SPECIFICATION, SeededNoise()),
         "pdp-histogram fit, exact noise": lambda: PDPHistogram().fit(fresh(ratings), SPECIFICATION, ExactNoise()),
+        "dp-pmf fit (exact), 50 epochs, d=20": lambda: DPPMF().fit(fresh(ratings), CHANGED, SeededNoise()),
+        "K-norm noise on V from the cryptographic generator": lambda: perturbed(V, 4.0, ExactNoise()),
         "fold-in of all users": lambda: factors.fold_in(by_user.start, by_user.other, by_user.values),
     }
-
-
-def peer_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
-    try:
-        import cornac
-    except ImportError:
-        return {}
-    triples = list(
-        zip(ratings.users.tolist(), ratings.items.tolist(), ratings.values.astype(float).tolist(), strict=True)
-    )
-    data = cornac.data.Dataset.from_uir(triples)
-    return {"cornac MF fit, 20 epochs, d=20": lambda: cornac.models.MF(k=20, max_iter=20, lambda_reg=0.02).fit(data)}
 
 
 def main() -> None:
@@ -99,14 +90,10 @@ def main() -> None:
     arguments = parser.parse_args()
     ratings = read(arguments.folder)
 
-    seconds = timed(own_work(ratings) | peer_work(ratings), arguments.repeat)
+    seconds = timed(own_work(ratings), arguments.repeat)
     print(f"{len(os.sched_getaffinity(0))} cores, median of {arguments.repeat}")
     for name, value in seconds.items():
         print(f"| {name} | {value * 1000:.0f} ms |")
-    peer = seconds.get("cornac MF fit, 20 epochs, d=20")
-    if peer:
-        print(f"| ratio pmf to cornac MF | {seconds['pmf fit, 15 sweeps, d=20'] / peer:.2f} |")
-
     folds = deal_ratings(ratings, 5)
     rmse = []
     for fold in range(5):
