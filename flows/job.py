@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
@@ -15,6 +15,7 @@ from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
+from tasks.preferences import PreferencesSource
 from tasks.rating_files import RatingsSource
 from tasks.sources import require_file
 from tasks.validation import Minimums
@@ -33,10 +34,11 @@ def _policy(value: Any) -> Any:
 
 
 class Privacy(BaseModel, frozen=True, extra="forbid"):
-    """The promise. With neither epsilon nor policy, epsilon is 1."""
+    """The promise. With neither epsilon nor policy nor preferences, epsilon is 1."""
 
     epsilon: Epsilon | None = None
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
+    preferences: PreferencesSource | None = None
     unit: Unit = "rating"
     delta: Delta = 1e-6
     fraction: Fraction | None = None
@@ -102,6 +104,8 @@ def make_job(config: dict[str, Any]) -> Job:
     # A missing file, a wrong setting or an impossible promise is found before a rating is read.
     if job.ratings:
         job.ratings.require("ratings")
+    if job.privacy.preferences:
+        job.privacy.preferences.require("preferences")
     if job.items:
         require_file(Path(job.items).expanduser(), "items")
     strangers = [name for name in job.settings if name not in job.recommenders]
@@ -173,10 +177,15 @@ def candidates(job: Job) -> list[Candidate]:
 
 def _specification(job: Job, fraction: float) -> PrivacySpecification:
     told = job.privacy
-    epsilon: float | Literal[1] | None = 1 if told.epsilon is None and told.policy is None else told.epsilon
+    asked = told.preferences.declared if told.preferences else None
     try:
         return PrivacySpecification(
-            epsilon=epsilon, policy=told.policy, unit=told.unit, delta=told.delta, fraction=fraction
+            epsilon=1 if told.epsilon is None and told.policy is None and asked is None else told.epsilon,
+            policy=told.policy,
+            preferences=asked,
+            unit=told.unit,
+            delta=told.delta,
+            fraction=fraction,
         )
     except ValidationError as error:
         raise SpecError(f"privacy: {first_problem(error)}") from None
