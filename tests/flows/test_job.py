@@ -113,8 +113,10 @@ def test_the_example_shows_every_setting_and_is_the_default() -> None:
     from tasks.validation import Minimums
 
     text = (ROOT / "docs" / "jali.example.yaml").read_text()
+    from tasks.preferences import PreferencesSource
     from tasks.rating_files import RatingsSource
 
-    assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums) | names(RatingsSource))
+    assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums))
+    assert all(name in text for name in names(RatingsSource) | names(PreferencesSource))
     for name, kind in RECOMMENDERS.items():
         assert set(example["settings"][name]) == names(kind)
