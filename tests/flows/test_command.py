@@ -234,6 +234,29 @@ def test_a_run_from_a_database_stores_its_address_as_written_and_nothing_of_the_
     assert unreachable.returncode == 3
 
 
+def test_what_people_asked_for_shapes_the_release_and_is_stored_nowhere(tmp_path: Path, shared_prefect: str) -> None:
+    arguments = [*write_ratings(tmp_path, made_up_ratings(n_users=30)), "--default-epsilon", "0.5", "--cap", "2"]
+    lines = [f"{SECRET}-user-{user},{0.123456 + user / 20}" for user in range(25)]
+    (tmp_path / "asked.csv").write_text("\n".join(["user,epsilon", *lines, ""]))
+    arguments += ["--preferences", "asked.csv", "--unit", "user"]
+    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", PREFECT_API_URL=shared_prefect))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "≤2 proven" in " ".join(outcome.stdout.split())
+    assert "spent at most ε=2 at δ=1e-06 for any user of films.csv" in outcome.stdout
+    stored = everything_stored(tmp_path)
+    assert SECRET.encode() not in stored
+    assert b"0.123456" not in stored
+    assert b"privacy.preferences.cap" in stored
+
+    (tmp_path / "asked.csv").write_text("\n".join(["user,epsilon", *lines, lines[0], f"{SECRET},-7.125", ""]))
+    refused = clean(jali(tmp_path, "run", *arguments, "--folds", "2", PREFECT_API_URL=shared_prefect))
+    assert refused.returncode == 1
+    assert set(re.findall(r"\[([a-z-]+)\]", refused.stderr)) == {"preference-range", "one-preference-each"}
+    assert b"7.125" not in everything_stored(tmp_path)
+    closer = clean(jali(tmp_path, "validate", *arguments))
+    assert "Data rows of the preferences: 27." in closer.stdout
+
+
 def test_fetch_without_a_network_ends_with_three(tmp_path: Path) -> None:
     outcome = clean(jali(tmp_path, "fetch", "ml-100k", JALI_MOVIELENS_URL="http://127.0.0.1:1"))
     assert outcome.returncode == 3
