@@ -25,7 +25,7 @@ def _scale(value: Any) -> Any:
     return RatingScale.parse(value) if isinstance(value, str) else value
 
 
-def _ratings(value: Any) -> Any:
+def _source(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
@@ -38,7 +38,7 @@ class Privacy(BaseModel, frozen=True, extra="forbid"):
 
     epsilon: Epsilon | None = None
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
-    preferences: PreferencesSource | None = None
+    preferences: Annotated[PreferencesSource | None, BeforeValidator(_source)] = None
     unit: Unit = "rating"
     delta: Delta = 1e-6
     fraction: Fraction | None = None
@@ -50,7 +50,7 @@ def _like_its_ratings(told: dict[str, Any]) -> str:
 
 
 class Job(BaseModel, frozen=True, extra="forbid"):
-    ratings: Annotated[RatingsSource | None, BeforeValidator(_ratings)] = None
+    ratings: Annotated[RatingsSource | None, BeforeValidator(_source)] = None
     """None: the sample."""
     source: str = Field(default_factory=_like_its_ratings, validate_default=True)
     """Name of the data."""
@@ -142,7 +142,7 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     Raises:
       SpecError: there is no such file, or it holds no settings.
     """
-    if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
+    if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv", ".parquet")):
         raise SpecError(f"{path} looks like ratings and not like a {what}. Give ratings with --ratings {path}.")
     try:
         config = plain_yaml(Path(path).read_text())

@@ -27,7 +27,7 @@ class Candidate:
         if self.guarantee.epsilon is None:
             return f"{self.name} (no privacy)"
         unit = "" if self.guarantee.unit == "rating" else f" {self.guarantee.unit}"
-        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}"
+        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}".replace("=≤", "≤")
 
     @property
     def params(self) -> dict[str, str]:

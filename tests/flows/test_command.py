@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -94,7 +95,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str],
     """One whole run that several tests look at."""
     folder = tmp_path_factory.mktemp("finished")
     arguments = write_ratings(folder, made_up_ratings())
-    return folder, arguments, clean(jali(folder, "run", *arguments, "--folds", "3", "--report", "r.json"))
+    checked = [*arguments, "--checksum", f"sha256:{digest(folder)}"]
+    return folder, arguments, clean(jali(folder, "run", *checked, "--folds", "3", "--report", "r.json"))
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "films.csv").read_bytes()).hexdigest()
 
 
 def test_a_run_prints_a_table_that_fits_and_says_where_to_look(finished) -> None:
@@ -152,6 +158,7 @@ def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) ->
     assert (name, state) == ("films.csv", "COMPLETED")
     assert {"pdp-histogram fold 2", "fit pdp-histogram for release"} <= tasks
     assert SECRET.encode() not in everything_stored(folder)
+    assert digest(folder).encode() not in everything_stored(folder)
 
 
 def test_state_is_private_to_its_owner(finished) -> None:

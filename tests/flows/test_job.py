@@ -35,6 +35,8 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"privacy": {"unit": "user", "policy": "default"}}, "speaks of single ratings"),
         ({"privacy": {"unit": "item"}}, "privacy.unit"),
         ({"privacy": {"delta": 1}}, "privacy.delta"),
+        ({"privacy": {"preferences": "asked.csv"}}, "who are not in the table, with --default-epsilon"),
+        ({"privacy": {"preferences": {"path": "nope.csv", "default": 1, "cap": 1}}}, "nope.csv does not exist"),
         ({"privacy": {"policy": {"conservative": 0.9}}}, "add up to at most 1"),
         ({"folds": 1}, "folds: this should be greater than or equal to 2"),
         ({"folds": "ten"}, "folds"),
@@ -83,6 +85,15 @@ def test_personalised_releases_share_everybodys_epsilon() -> None:
     assert histogram.specification.fraction == 1
     (_, half) = candidates(make_job({"privacy": {"policy": "default", "fraction": 0.5}}))
     assert half.guarantee.epsilon == 0.5
+
+
+def test_what_was_asked_for_is_named_by_its_cap(tmp_path: Path) -> None:
+    (tmp_path / "asked.csv").touch()
+    preferences = {"path": str(tmp_path / "asked.csv"), "default": 0.2, "cap": 2}
+    (_, histogram) = candidates(make_job({"privacy": {"preferences": preferences, "unit": "user"}}))
+    assert histogram.label == "pdp-histogram user ε≤2"
+    assert histogram.params["privacy.preferences.cap"] == "2.0"
+    assert not any("asked.csv" in value for value in histogram.params.values())
 
 
 def test_the_folds_raise_what_validation_demands() -> None:

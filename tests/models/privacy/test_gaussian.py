@@ -84,7 +84,7 @@ def test_a_coarse_grid_takes_visibly_more_noise() -> None:
 GRID = 2**20
 
 
-@pytest.mark.parametrize(("most", "own"), [(1.0, 0.1), (1.0, 0.99), (8.0, 0.5), (0.3, 1e-6), (1e3, 1.0)])
+@pytest.mark.parametrize(("most", "own"), [(1.0, 0.1), (1.0, 0.99), (8.0, 0.5), (0.3, 1e-6), (1e3, 1.0), (1e3, 1e-6)])
 @pytest.mark.parametrize("delta", [1e-6, 1e-12])
 def test_a_smaller_move_is_kept_to_a_smaller_epsilon_and_hardly_a_larger_one_is(
     most: float, own: float, delta: float
