@@ -2,7 +2,7 @@
 
 In a suite, `meta.rule` names the rule and `notes` is the sentence shown when it fails. Both may use
 the parameters in braces that the run passes in: `low`, `high`, `levels`, `last_item`, `min_ratings`,
-`min_users`, `min_items`, `min_ratings_per_user` and `scale`.
+`min_users`, `min_items`, `min_ratings_per_user`, `most_epsilon` and `scale`.
 """
 
 from __future__ import annotations

@@ -62,9 +62,29 @@ ColumnsText = Annotated[
     str | None, typer.Option("--columns", metavar="user=A,item=B,rating=C", help="Column names, where there are any.")
 ]
 DelimiterText = Annotated[str | None, typer.Option("--delimiter", metavar="CHAR", help="Delimiter of a CSV file.")]
+PreferencesPath = Annotated[
+    str | None,
+    typer.Option("--preferences", metavar="PATH|URL|SQL", help="Private table of what each person asked for."),
+]
+PreferencesTableName = Annotated[
+    str | None, typer.Option("--preferences-table", metavar="NAME", help="Its table, in a database.")
+]
+PreferencesQueryText = Annotated[
+    str | None, typer.Option("--preferences-query", metavar="SELECT", help="A query instead.")
+]
+DefaultEpsilon = Annotated[
+    str | None, typer.Option("--default-epsilon", metavar="E", help="For those who are not in the preferences.")
+]
+CapEpsilon = Annotated[
+    str | None, typer.Option("--cap", metavar="E", help="Larger epsilons in the preferences count as this.")
+]
+LevelPairs = Annotated[
+    str | None, typer.Option("--levels", metavar="low=0.1,high=1", help="What the preferences' levels stand for.")
+]
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
 ]
+UnitText = Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
 
 
@@ -99,7 +119,13 @@ def run_command(
     policy: Annotated[
         str | None, typer.Option("--policy", metavar="FILE", help="Own epsilon for every rating: a file, or `default`.")
     ] = None,
-    unit: Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")] = None,
+    preferences: PreferencesPath = None,
+    preferences_table: PreferencesTableName = None,
+    preferences_query: PreferencesQueryText = None,
+    default_epsilon: DefaultEpsilon = None,
+    cap: CapEpsilon = None,
+    levels: LevelPairs = None,
+    unit: UnitText = None,
     delta: Annotated[str | None, typer.Option("--delta", metavar="D", help="For Gaussian noise alone; 1e-6.")] = None,
     fraction: Annotated[
         str | None, typer.Option("--fraction", metavar="F", help="Share of everybody's epsilon per release.")
@@ -134,6 +160,14 @@ def run_command(
                     "checksum": checksum,
                 },
                 privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
+                preferences={
+                    "path": preferences,
+                    "table": preferences_table,
+                    "query": preferences_query,
+                    "default": default_epsilon,
+                    "cap": cap,
+                    "levels": levels,
+                },
                 assignments=set_ or [],
                 other={
                     "items": items,
@@ -161,9 +195,16 @@ def validate_command(
     table: TableName = None,
     query: QueryText = None,
     checksum: Checksum = None,
+    preferences: PreferencesPath = None,
+    preferences_table: PreferencesTableName = None,
+    preferences_query: PreferencesQueryText = None,
+    default_epsilon: DefaultEpsilon = None,
+    cap: CapEpsilon = None,
+    levels: LevelPairs = None,
+    unit: UnitText = None,
     folds: FoldsText = None,
 ) -> None:
-    """Say which rows of the ratings are bad.
+    """Say which rows of the ratings, and of the preferences, are bad.
 
     On this terminal and nowhere else: row numbers, and no values. Rows are counted as they are read, from 1,
     without header lines and without Netflix' MOVIE: lines.
@@ -185,11 +226,21 @@ def validate_command(
                 "query": query,
                 "checksum": checksum,
             },
-            privacy={},
+            privacy={"unit": unit},
+            preferences={
+                "path": preferences,
+                "table": preferences_table,
+                "query": preferences_query,
+                "default": default_epsilon,
+                "cap": cap,
+                "levels": levels,
+            },
             assignments=[],
             other={"items": items, "scale": scale, "folds": folds},
         )
-        problems = explain(load(job.ratings, job.items, job.scale), job.minimums)
+        problems = explain(
+            load(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit), job.minimums
+        )
         for problem in problems:
             typer.echo(problem)
         if problems:

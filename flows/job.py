@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
@@ -15,6 +15,7 @@ from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
 from tasks.loading import catalogue_is_public
+from tasks.preferences import PreferencesSource
 from tasks.rating_files import RatingsSource
 from tasks.sources import home_path, require_file
 from tasks.validation import Minimums
@@ -24,7 +25,7 @@ def _scale(value: Any) -> Any:
     return RatingScale.parse(value) if isinstance(value, str) else value
 
 
-def _ratings(value: Any) -> Any:
+def _source(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
@@ -33,10 +34,11 @@ def _policy(value: Any) -> Any:
 
 
 class Privacy(BaseModel, frozen=True, extra="forbid"):
-    """The promise. With neither epsilon nor policy, epsilon is 1."""
+    """The promise. With neither epsilon nor policy nor preferences, epsilon is 1."""
 
     epsilon: Epsilon | None = None
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
+    preferences: Annotated[PreferencesSource | None, BeforeValidator(_source)] = None
     unit: Unit = "rating"
     delta: Delta = 1e-6
     fraction: Fraction | None = None
@@ -48,14 +50,14 @@ def _like_its_ratings(told: dict[str, Any]) -> str:
 
 
 class Job(BaseModel, frozen=True, extra="forbid"):
-    ratings: Annotated[RatingsSource | None, BeforeValidator(_ratings)] = None
+    ratings: Annotated[RatingsSource | None, BeforeValidator(_source)] = None
     """None: the sample."""
     source: str = Field(default_factory=_like_its_ratings, validate_default=True)
     """Name of the data."""
     items: str | None = None
     scale: Annotated[RatingScale | None, BeforeValidator(_scale)] = None
-    recommenders: tuple[str, ...] = Field(min_length=1)
-    """By default all that can protect the unit."""
+    recommenders: tuple[str, ...] = Field(default=tuple(RECOMMENDERS), min_length=1)
+    """By default all that can keep the promise."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     folds: int = Field(default=10, ge=2, le=1000)
     privacy: Privacy = Privacy()
@@ -78,16 +80,6 @@ class Job(BaseModel, frozen=True, extra="forbid"):
                 "names ending in .releases, .serving and .papers are Jali's own; give another with --source"
             )
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _all_that_can(cls, told: Any) -> Any:
-        if not isinstance(told, dict) or "recommenders" in told:
-            return told
-        privacy = told.get("privacy")
-        unit = privacy.get("unit", "rating") if isinstance(privacy, dict) else getattr(privacy, "unit", "rating")
-        able = tuple(name for name, kind in RECOMMENDERS.items() if unit in kind.units)
-        return {**told, "recommenders": able or tuple(RECOMMENDERS)}
 
     @field_validator("recommenders", mode="before")
     @classmethod
@@ -115,6 +107,8 @@ def make_job(config: dict[str, Any]) -> Job:
     # A missing file, a wrong setting or an impossible promise is found before a rating is read.
     if job.ratings:
         job.ratings.require("ratings")
+    if job.privacy.preferences:
+        job.privacy.preferences.require("preferences")
     if job.items:
         require_file(home_path(job.items), "items")
     strangers = [name for name in job.settings if name not in job.recommenders]
@@ -122,8 +116,21 @@ def make_job(config: dict[str, Any]) -> Job:
         raise SpecError(
             f"settings are given for {shown(strangers[0])}, which is not among the recommenders of this run."
         )
+    if "recommenders" not in config:
+        able = [name for name in job.recommenders if _can_keep(job, name)]
+        job = job.model_copy(update={"recommenders": tuple(able) or job.recommenders})
     candidates(job)
     return job
+
+
+def _can_keep(job: Job, name: str) -> bool:
+    recommender = make_recommender(name, job.settings.get(name, {}))
+    specification = _specification(job, recommender.relation, 1.0)
+    try:
+        recommender.promise(specification)
+    except SpecError:
+        return False
+    return True
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -169,7 +176,7 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
       SpecError: there is no such file, or it holds no settings.
       EnvironmentFault: it cannot be read.
     """
-    if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv")):
+    if Path(path).name.removesuffix(".gz").endswith((".csv", ".dat", ".data", ".tsv", ".parquet")):
         name = shown(path)
         raise SpecError(f"{name} looks like ratings and not like a {what}. Give ratings with --ratings {name}.")
     file = home_path(path)
@@ -197,7 +204,7 @@ def candidates(job: Job) -> list[Candidate]:
     made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
     whole = {relation: _specification(job, relation, 1.0) for relation in {kind.relation for kind in made}}
     n_releases = sum(kind.promise(whole[kind.relation]).epsilon is not None for kind in made)
-    personalised = job.privacy.policy is not None
+    personalised = any(specification.personalised for specification in whole.values())
     fraction = job.privacy.fraction or (1 / max(n_releases, 1) if personalised else 1.0)
     chosen = []
     for recommender in made:
@@ -209,11 +216,12 @@ def candidates(job: Job) -> list[Candidate]:
 
 def _specification(job: Job, relation: Relation, fraction: float) -> PrivacySpecification:
     told = job.privacy
-    epsilon: float | Literal[1] | None = 1 if told.epsilon is None and told.policy is None else told.epsilon
+    asked = told.preferences.declared if told.preferences else None
     try:
         return PrivacySpecification(
-            epsilon=epsilon,
+            epsilon=1 if told.epsilon is None and told.policy is None and asked is None else told.epsilon,
             policy=told.policy,
+            preferences=asked,
             unit=told.unit,
             relation=relation,
             delta=told.delta,

@@ -9,8 +9,9 @@ import yaml
 from flows.job import Job, make_job, plain_yaml, read_config
 from models.errors import SpecError, quoted
 
-EITHER_OR = {"epsilon": "policy", "policy": "epsilon"}
-OTHER_WAY = {"table": "query", "query": "table"}
+PROMISES = {"epsilon", "policy", "preferences"}
+WAYS_IN = {"table", "query"}
+DECLARED = {"default", "cap", "levels"}
 
 
 def job_from(
@@ -18,6 +19,7 @@ def job_from(
     *,
     ratings: dict[str, str | None],
     privacy: dict[str, str | None],
+    preferences: dict[str, str | None] | None = None,
     assignments: list[str],
     other: dict[str, Any],
 ) -> Job:
@@ -27,6 +29,7 @@ def job_from(
       config: path of a YAML file, or None.
       ratings: path, format, columns (`user=A,item=B`), delimiter, table, query and checksum of the ratings.
       privacy: epsilon, policy (a path, or `default`), unit, delta and fraction.
+      preferences: path, table and query of the table of preferences; default, cap and levels (`NAME=EPSILON,...`).
       assignments: `RECOMMENDER.SETTING=VALUE`.
       other: the settings of Job that are one value each.
 
@@ -38,7 +41,7 @@ def job_from(
         told.pop("source", None)
     told |= _given(other)
     _overlay_ratings(told, _given(ratings))
-    _overlay_privacy(told, _given(privacy))
+    _overlay_privacy(told, _given(privacy), _given(preferences or {}))
     for name, settings in _settings(assignments).items():
         all_settings = told["settings"] = dict(_mapping(told, "settings"))
         all_settings[name] = {**_mapping(all_settings, name), **settings}
@@ -68,20 +71,31 @@ def _overlay_ratings(told: dict[str, Any], given: dict[str, Any]) -> None:
         return
     if isinstance(told.get("ratings"), str):
         told["ratings"] = {"path": told["ratings"]}
-    before = _mapping(told, "ratings")
-    for name in given:
-        before = {key: value for key, value in before.items() if key != OTHER_WAY.get(name)}
-    told["ratings"] = {**before, **given}
+    told["ratings"] = _replaced(_mapping(told, "ratings"), given, WAYS_IN)
 
 
-def _overlay_privacy(told: dict[str, Any], given: dict[str, Any]) -> None:
+def _overlay_privacy(told: dict[str, Any], given: dict[str, Any], preferences: dict[str, Any]) -> None:
+    if preferences:
+        given["preferences"] = _overlaid_preferences(_mapping(_mapping(told, "privacy"), "preferences"), preferences)
     if not given:
         return
     if given.get("policy", "default") != "default":
         given["policy"] = read_config(given["policy"], "policy")
-    replaced = {EITHER_OR[name] for name in given if name in EITHER_OR} - set(given)
-    before = {name: value for name, value in _mapping(told, "privacy").items() if name not in replaced}
-    told["privacy"] = {**before, **given}
+    told["privacy"] = _replaced(_mapping(told, "privacy"), given, PROMISES)
+
+
+def _overlaid_preferences(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    if "levels" in given:
+        given["levels"] = _pairs(given["levels"], "--levels")
+    if "path" in given:  # another table: what is declared may stay, and how to read it may not
+        before = {name: value for name, value in before.items() if name in DECLARED}
+    return _replaced(before, given, WAYS_IN)
+
+
+def _replaced(before: dict[str, Any], given: dict[str, Any], alternatives: set[str]) -> dict[str, Any]:
+    """`before` overlaid with what is given; one of the alternatives replaces the others."""
+    gone = alternatives if alternatives & set(given) else set()
+    return {**{name: value for name, value in before.items() if name not in gone}, **given}
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:

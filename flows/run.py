@@ -62,7 +62,7 @@ def run(job: Job) -> list[Result]:
     require_tracking_task(current_state())
     with reserved(job, chosen) as reservations:
         stage("Reading the ratings")
-        loaded = load_task(job.ratings, job.items, job.scale)
+        loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
         evaluations = cross_validate(ratings, chosen, job.folds)

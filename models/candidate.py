@@ -27,7 +27,7 @@ class Candidate:
         if self.guarantee.epsilon is None:
             return f"{self.name} (no privacy)"
         unit = "" if self.guarantee.unit == "rating" else f" {self.guarantee.unit}"
-        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}"
+        return f"{self.name}{unit} ε={self.guarantee.epsilon_summary}".replace("=≤", "≤")
 
     @property
     def params(self) -> dict[str, str]:
@@ -49,6 +49,9 @@ class Candidate:
             if self.specification.policy is not None:
                 policy = self.specification.policy.model_dump(mode="json")
                 privacy |= {f"policy.{name}": str(value) for name, value in policy.items()}
+            if self.specification.preferences is not None:
+                declared = self.specification.preferences.model_dump(mode="json")
+                privacy |= {f"preferences.{name}": str(value) for name, value in declared.items()}
         return {
             "recommender": self.name,
             **{f"privacy.{name}": value for name, value in privacy.items()},

@@ -6,7 +6,7 @@ validation, the noise and the predictions, and one catalogue says which items ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -140,7 +140,7 @@ class Private:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ratings(Private):
-    """Private ratings in coordinate form; immutable, 12 bytes a rating besides the labels.
+    """Private ratings in coordinate form; immutable, 12 bytes a rating besides the labels and preferences.
 
     Args:
       users: shape (n,), int32 rows into `user_labels`.
@@ -149,6 +149,8 @@ class Ratings(Private):
       user_labels: one per user.
       catalogue: the items, public or not (see Catalogue).
       scale: the declared scale.
+      own_epsilon: shape (n,), what each rating's person asked for, not yet capped; None without preferences.
+        Private like the ratings: `PrivacySpecification.epsilon_of` is the one reader.
     """
 
     users: Ints
@@ -157,10 +159,12 @@ class Ratings(Private):
     user_labels: tuple[str, ...]
     catalogue: Catalogue
     scale: RatingScale
+    own_epsilon: Doubles | None = None
 
     def __post_init__(self) -> None:
-        for column in (self.users, self.items, self.values):
-            column.setflags(write=False)
+        for column in (self.users, self.items, self.values, self.own_epsilon):
+            if column is not None:
+                column.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -186,8 +190,12 @@ class Ratings(Private):
 
     def where(self, keep: Mask) -> Ratings:
         """The ratings marked in `keep` (shape (n,)), among the same users and items."""
-        return Ratings(
-            self.users[keep], self.items[keep], self.values[keep], self.user_labels, self.catalogue, self.scale
+        return replace(
+            self,
+            users=self.users[keep],
+            items=self.items[keep],
+            values=self.values[keep],
+            own_epsilon=None if self.own_epsilon is None else self.own_epsilon[keep],
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from time import monotonic
@@ -9,6 +10,8 @@ from time import monotonic
 import httpx
 
 from models.errors import EnvironmentFault, JaliError, SpecError
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it writes down addresses, with passwords in them
 
 ANSWER_SECONDS, SILENCE_SECONDS, MOST_SECONDS = 10, 30, 3600
 

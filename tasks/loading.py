@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.errors import SpecError
+from models.privacy.specification import Unit
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
 from tasks.item_files import read_items
+from tasks.preferences import PreferencesSource, PreferenceTable, read_preferences
 from tasks.rating_files import RatingsSource, fixes_catalogue, read_ratings
 from tasks.sample import read_sample
 from tasks.sources import home_path
@@ -22,6 +24,7 @@ class Loaded:
     table: RatingTable
     scale: RatingScale
     catalogue: Catalogue
+    preferences: PreferenceTable | None = None
 
     def __repr__(self) -> str:
         return "<loaded, not validated>"
@@ -33,17 +36,24 @@ def catalogue_is_public(source: RatingsSource | None, items: str | None) -> bool
 
 
 @guarded("Reading the ratings")
-def load(source: RatingsSource | None, items: str | None, declared_scale: RatingScale | None) -> Loaded:
-    """Read the ratings (None: the sample) and the items.
+def load(
+    source: RatingsSource | None,
+    items: str | None,
+    declared_scale: RatingScale | None,
+    preferences: PreferencesSource | None = None,
+    unit: Unit = "rating",
+) -> Loaded:
+    """Read the ratings (None: the sample), the items, and what people asked for (None: nobody was asked).
 
     Raises:
       SpecError: a file is not what it should be, or the scale is neither known nor declared.
       EnvironmentFault: a file cannot be read.
     """
     catalogue = read_items(home_path(items)) if items else None
+    asked = read_preferences(preferences, unit) if preferences else None
     if source is None:
         scale, table, published = read_sample()
-        return Loaded(table, declared_scale or scale, catalogue or published)
+        return Loaded(table, declared_scale or scale, catalogue or published, asked)
     format_, table = read_ratings(source)
     known = declared_scale or format_.scale
     if known is None:
@@ -54,7 +64,7 @@ def load(source: RatingsSource | None, items: str | None, declared_scale: Rating
     if catalogue is None:
         listed = format_.catalogue
         catalogue = Catalogue.of_items(list(listed or table.item_labels), public=listed is not None)
-    return Loaded(table, known, catalogue)
+    return Loaded(table, known, catalogue, asked)
 
 
 load_task = unstored_task(load, "load")

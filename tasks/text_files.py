@@ -31,7 +31,7 @@ def read_bytes(file: LocalFile) -> bytes:
             raw = gzip.decompress(raw)
         except (OSError, EOFError, zlib.error):
             raise SpecError(f"{file} ends in .gz and is not a whole gzip file. Fetch it again.") from None
-    if not raw.strip():
+    if not raw or raw.isspace():
         raise SpecError(f"{file} is empty. Give a file with one line per {file.what.rstrip('s')}.")
     if b"\0" in raw:
         raise SpecError(f"{file} is binary; Jali reads delimited text, plain or as .gz, and .parquet.")
@@ -40,7 +40,8 @@ def read_bytes(file: LocalFile) -> bytes:
 
 def first_fields(raw: bytes, delimiter: str) -> list[str]:
     """The fields of the first line, as they stand, without quotes and blanks around them."""
-    line = raw.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+    end = raw.find(b"\n")  # no split: it would copy the rest
+    line = raw[: end if end >= 0 else None].decode(errors="replace").rstrip("\r")
     return [field.strip().strip('"') for field in line.split(delimiter)]
 
 

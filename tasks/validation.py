@@ -12,9 +12,11 @@ from pydantic import BaseModel, NonNegativeInt, PositiveInt
 
 from expectations.suites import load_suite
 from models.errors import ValidationFailed
+from models.privacy.specification import MOST_EPSILON
 from models.ratings import Ratings
 from tasks.guard import guarded
 from tasks.loading import Loaded
+from tasks.preferences import PreferenceTable
 from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ def explain(loaded: Loaded, minimums: Minimums) -> list[str]:
         shown = ", ".join(str(row + 1) for row in rows[:LINES_SHOWN])
         more = f" and {len(rows) - LINES_SHOWN} more" if len(rows) > LINES_SHOWN else ""
         sentence = _sentence(result.expectation_config, parameters)
-        lines.append(f"{sentence} Data rows: {shown}{more}." if shown else sentence)
+        whose = " of the preferences" if "preference" in result.expectation_config.meta["rule"] else ""
+        lines.append(f"{sentence} Data rows{whose}: {shown}{more}." if shown else sentence)
     return lines
 
 
@@ -75,6 +78,7 @@ def _parameters(loaded: Loaded, minimums: Minimums) -> dict[str, Any]:
         "high": float(np.float32(scale.high)),
         "levels": scale.levels.astype(np.float32).astype(np.float64).tolist(),
         "last_item": len(loaded.catalogue) - 1,
+        "most_epsilon": MOST_EPSILON,
         **minimums.model_dump(),
     }
 
@@ -89,7 +93,10 @@ def _results(loaded: Loaded, parameters: dict[str, Any], result_format: Any) -> 
     frame = _frame(loaded)
     per_user = pd.DataFrame({"n_ratings": frame["user"].value_counts()})
     results: list[Any] = []
-    for suite_name, data in (("ratings", frame), ("users", per_user)):
+    frames = {"ratings": frame, "users": per_user}
+    if loaded.preferences is not None:
+        frames["preferences"] = _preference_frame(loaded.preferences)
+    for suite_name, data in frames.items():
         asset = source.add_dataframe_asset(suite_name)
         definition = gx.ValidationDefinition(
             name=suite_name,
@@ -117,12 +124,29 @@ def _frame(loaded: Loaded) -> pd.DataFrame:
     table = loaded.table
     item = _catalogue_rows(loaded)[table.items].astype(np.float64)
     item[table.items < 0] = np.nan
-    user = table.users.astype(np.float64)
-    user[table.users < 0] = np.nan
     number = pd.to_numeric(pd.Series(table.ratings), errors="coerce").astype(np.float32).astype(np.float64)
     entry = pd.Series(table.ratings, dtype=object if table.ratings.dtype == object else None)
     text = entry.where(number.isna() & entry.notna()).astype(object)
-    return pd.DataFrame({"user": user, "item": item, "entry": entry, "rating": number, "text": text})
+    return pd.DataFrame(
+        {"user": _codes_or_null(table.users), "item": item, "entry": entry, "rating": number, "text": text}
+    )
+
+
+def _preference_frame(table: PreferenceTable) -> pd.DataFrame:
+    """The preferences as their suite sees them: codes, null where missing; one item for all where none are named."""
+    number = pd.Series(table.epsilon)
+    asked = pd.Series(table.asked, dtype=object if table.asked.dtype == object else None)
+    item = np.zeros(len(number)) if table.items is None else _codes_or_null(table.items)
+    unknown = asked.where(number.isna() & asked.notna()).astype(object)
+    return pd.DataFrame(
+        {"user": _codes_or_null(table.users), "item": item, "asked": asked, "epsilon": number, "unknown": unknown}
+    )
+
+
+def _codes_or_null(codes: np.ndarray) -> np.ndarray:
+    values = codes.astype(np.float64)
+    values[codes < 0] = np.nan
+    return values
 
 
 def _catalogue_rows(loaded: Loaded) -> np.ndarray:
@@ -139,10 +163,11 @@ def _accepted(loaded: Loaded) -> Ratings:
     return Ratings(
         users=table.users,
         items=_catalogue_rows(loaded)[table.items],
-        values=table.ratings.astype(np.float32),
+        values=table.ratings,
         user_labels=table.user_labels,
         catalogue=loaded.catalogue,
         scale=loaded.scale,
+        own_epsilon=None if loaded.preferences is None else loaded.preferences.own_epsilon(table),
     )
 
 

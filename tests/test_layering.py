@@ -9,7 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OURS = {"flows", "tasks", "models", "expectations", "serving"}
-WORLD = {"prefect", "mlflow", "great_expectations", "sqlalchemy", "typer", "rich", "pandas", "matplotlib", "requests"}
+WORLD = {
+    "prefect",
+    "mlflow",
+    "great_expectations",
+    "sqlalchemy",
+    "typer",
+    "rich",
+    "pandas",
+    "matplotlib",
+    "requests",
+    "httpx",
+}
 MAY_NOT = {
     "models": WORLD | {"tasks", "flows", "expectations", "os", "time", "pathlib", "datetime", "logging"},
     "expectations": {"prefect", "mlflow", "tasks", "flows", "models"},

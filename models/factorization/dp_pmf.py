@@ -184,6 +184,8 @@ class DPPMF(ObjectivePerturbation, frozen=True):
         self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1
     ) -> Fitted[Noise]:
         self._require(specification)
+        if specification.preferences is not None:  # who asked for an epsilon of 0 is left out
+            ratings = ratings.where(specification.epsilon_of(ratings) > 0)
         return self._fit_at(ratings, specification, specification.smallest_epsilon, noise, n_threads)
 
     def _require(self, specification: PrivacySpecification) -> None:

@@ -14,10 +14,10 @@ from dp_accounting import DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from models.errors import SpecError
-from models.privacy.gaussian import discrete_gaussian_multiplier
+from models.privacy.gaussian import discrete_gaussian_multiplier, discrete_gaussian_reach
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import NoiseSource, Steps
-from models.privacy.specification import Epsilon, PrivacySpecification, Unit
+from models.privacy.specification import LEAST_EPSILON, Epsilon, PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender
 from models.release import ItemFactors
@@ -39,7 +39,7 @@ class PDPHistogram(Recommender, frozen=True):
 
     Rating (u, j) enters its cell with weight min(1, epsilon_uj / threshold) and the cell gets discrete
     Laplace noise of scale 1 / threshold. With unit user, a user with c ratings enters each with weight
-    1 / sqrt(c) and the cells get discrete Gaussian noise.
+    w / sqrt(c) and the cells get discrete Gaussian noise; w is 1, or less for who asked for less than the most.
     """
 
     name: ClassVar[str] = "pdp-histogram"
@@ -68,26 +68,32 @@ class PDPHistogram(Recommender, frozen=True):
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
         charged = self._charged(specification)
-        conditions = (
+        conditions: tuple[str, ...] = (
             "the rating scale and the settings were declared without looking at these ratings "
             "(the defaults were chosen by hand on MovieLens 100K and 1M)",
             "a user rates an item at most once (validated)",
         )
+        asked = ""
+        if specification.preferences is not None:
+            conditions += ("what a person asked for does not depend on what they rated",)
+            asked = ", and for each the epsilon asked for where it is smaller"
         if specification.unit == "user":
             return Guarantee(
                 unit="user",
                 relation="add_or_remove",
                 epsilon=charged,
-                least_epsilon=charged,
+                least_epsilon=specification.smallest_epsilon,
                 delta=specification.delta,
                 verdict="proven",
                 conditions=conditions,
                 sentence="What is released is nearly as likely with or without everything that any one user rated: "
-                f"({charged:g}, {specification.delta:g})-differential privacy for users.",
+                f"({charged:g}, {specification.delta:g})-differential privacy for users{asked}.",
                 reference="docs/guarantees.md#pdp-histogram-unit-user",
             )
         own = f"epsilon {charged:g}"
-        if specification.personalised:
+        if specification.preferences is not None:
+            own = f"the epsilon that its person asked for, {charged:g} at the most,"
+        elif specification.policy is not None:
             own = f"its own epsilon of the declared policy, {charged:g} at the most,"
         return Guarantee(
             unit="rating",
@@ -107,7 +113,8 @@ class PDPHistogram(Recommender, frozen=True):
         self._require(specification)
         if specification.unit == "user":
             histogram, cell_variance = self._user_histogram(ratings, specification, noise)
-            spread = 1 / np.sqrt(self.ratings_per_user)
+            first, second = specification.weight_moments(specification.largest_epsilon)
+            spread = second / first / np.sqrt(self.ratings_per_user)
         else:
             histogram, cell_variance = self._rating_histogram(ratings, specification, noise)
             first, second = specification.weight_moments(self._threshold(specification))
@@ -132,7 +139,8 @@ class PDPHistogram(Recommender, frozen=True):
         if ratings.n_items > MOST_ITEMS:
             raise SpecError(f"with unit user a catalogue may hold at most {MOST_ITEMS} items; this one holds more.")
         counts = ratings.by_user.counts[ratings.users]
-        exact = exact_histogram(ratings, np.floor(USER_STEPS / np.sqrt(counts)).astype(np.int64))
+        norms = user_norms(specification.epsilon_of(ratings), specification)
+        exact = exact_histogram(ratings, equal_shares(norms, counts))
         stddev = _user_noise_multiplier(specification)
         return noise.add_discrete_gaussian(exact, scale=stddev * USER_STEPS) / USER_STEPS, stddev**2
 
@@ -189,7 +197,7 @@ class PDPHistogram(Recommender, frozen=True):
 
     def _require(self, specification: PrivacySpecification) -> None:
         specification.require(units=self.units, relation=self.relation, recommender=self.name)
-        threshold, smallest = self._threshold(specification), specification.smallest_epsilon
+        threshold, smallest = self._threshold(specification), specification.smallest_declared_epsilon
         if specification.unit == "rating" and smallest * RATING_STEPS < threshold:
             raise SpecError(
                 f"{self.name}: with a threshold of {threshold:g} a rating of epsilon {smallest:g} would have no weight "
@@ -205,6 +213,47 @@ def weight_steps(epsilon: Doubles, threshold: float) -> Steps:
     """
     partial = np.floor(epsilon / threshold * RATING_STEPS * (1 - 2**-50))
     return np.where(epsilon >= threshold, RATING_STEPS, partial).astype(np.int64)
+
+
+def user_norms(epsilon: Doubles, specification: PrivacySpecification) -> Steps:
+    """The L2 norm, in grid steps, that a user of each epsilon may move the histogram by; shape as `epsilon`.
+
+    Guarantee: the noise made for the largest epsilon keeps a move of that norm (epsilon, delta)-DP. An epsilon below
+    the largest is first rounded down to two digits, so that there are few norms to find.
+    """
+    largest = specification.largest_epsilon
+    stddev = _user_noise_multiplier(specification) * USER_STEPS
+    distinct, which = np.unique(np.where(epsilon >= largest, largest, two_digits_down(epsilon)), return_inverse=True)
+    norms = [_norm(own, specification.delta, stddev) if own < largest else USER_STEPS for own in distinct.tolist()]
+    return np.array(norms, np.int64)[which]
+
+
+def _norm(epsilon: float, delta: float, stddev: float) -> int:
+    if epsilon < LEAST_EPSILON:
+        return 0
+    return min(int(discrete_gaussian_reach(epsilon, delta, stddev=stddev, cells=MOST_ITEMS)), USER_STEPS)
+
+
+def two_digits_down(epsilon: Doubles) -> Doubles:
+    """The largest number of two digits that is not above it; shape as `epsilon`, not negative."""
+    exponent = np.floor(np.log10(np.maximum(epsilon, LEAST_EPSILON))) - 1
+    power = 10.0 ** np.abs(exponent)
+
+    def number(digits: Doubles) -> Doubles:
+        """As it is written: 13 / 1000 is 0.013, and 13 times 0.001 may not be."""
+        result: Doubles = np.where(exponent < 0, digits / power, digits * power)
+        return result
+
+    digits = np.floor(np.where(exponent < 0, epsilon * power, epsilon / power))
+    digits += number(digits + 1) <= epsilon
+    digits -= number(digits) > epsilon
+    return number(digits)
+
+
+def equal_shares(norms: Steps, counts: Steps) -> Steps:
+    """What each of `counts` alike coordinates may have so that their L2 norm is at most `norms`; exact in integers."""
+    shares = np.floor(norms / np.sqrt(counts)).astype(np.int64)
+    return shares - (counts * shares**2 > norms**2)
 
 
 def laplace_scale(threshold: float) -> float:

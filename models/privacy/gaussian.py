@@ -37,6 +37,29 @@ def discrete_gaussian_multiplier(epsilon: float, delta: float, *, steps: int, ce
     return float(np.exp(root)) * (1 + 1e-6)  # on the safe side of the root and of its rounding
 
 
+@cache
+def discrete_gaussian_reach(epsilon: float, delta: float, *, stddev: float, cells: int) -> float:
+    """The largest L2 norm of a move that noise made for somebody else keeps (epsilon, delta)-DP.
+
+    Not simply stddev over the multiplier that epsilon would take: that one is calibrated for a unit of full norm,
+    whose noise would be larger, and the lemma's correction is smaller there.
+
+    Args:
+      epsilon, delta: the promise to this unit; positive, delta below 1.
+      stddev: the noise, in grid steps (s in the lemma).
+      cells: most coordinates that one unit can touch (k in the lemma).
+    Returns:
+      The norm in grid steps (B in the lemma), rounded down by a millionth.
+    """
+
+    def excess(log_norm: float) -> float:
+        norm = float(np.exp(log_norm))
+        return float(np.log(discrete_gaussian_delta(epsilon, stddev / norm, steps=norm, cells=cells) / delta))
+
+    root = brentq(excess, np.log(stddev * 1e-9), np.log(stddev * 1e3), xtol=1e-12)
+    return float(np.exp(root)) / (1 + 1e-6)
+
+
 def discrete_gaussian_delta(epsilon: float, multiplier: float, *, steps: float, cells: int) -> float:
     """Upper bound on delta at `epsilon` by the lemma above."""
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss

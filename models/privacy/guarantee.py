@@ -18,7 +18,8 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
       epsilon: the most that any one unit is charged; None where nothing is promised.
-      least_epsilon: the least that one is charged, by declaration; as `epsilon` where all are alike.
+      least_epsilon: the least that one is charged, by declaration; as `epsilon` where all are alike, 0 where people
+        may ask for any number up to it.
       delta: 0 for a pure guarantee.
       observers: who may see the release without the promise being broken.
       conditions: what must hold besides, in plain words.
@@ -62,6 +63,8 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
             return "-"
         if self.least_epsilon is None or self.least_epsilon == self.epsilon:
             return f"{self.epsilon:g}"
+        if self.least_epsilon == 0:
+            return f"≤{self.epsilon:g}"
         return f"{self.least_epsilon:g}..{self.epsilon:g}"
 
     @property

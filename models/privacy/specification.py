@@ -1,17 +1,18 @@
 """Who is promised what: an epsilon for every rating, or one for everything a user rated.
 
 A rating's epsilon is never a function of its value, nor of which items were rated: it is one
-number for all, or drawn from a keyed hash of (user, item).
+number for all, or drawn from a keyed hash of (user, item), or what its person asked for.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from math import frexp
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from models.errors import SpecError
+from models.errors import InternalFault, SpecError
 from models.privacy.keyed_hash import label_uniforms, pair_uniforms
 from models.ratings import Doubles, Ratings
 
@@ -23,6 +24,7 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e3
 
 Epsilon = Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON)]
 Delta = Annotated[float, Field(ge=1e-30, lt=1)]
+Amount = TypeVar("Amount", float, Doubles)
 Fraction = Annotated[float, Field(ge=1e-3, le=1)]
 
 
@@ -89,16 +91,59 @@ class Policy(BaseModel, frozen=True, extra="forbid"):
         return pair_uniforms(self.key, users, items, ratings.users, ratings.items)
 
 
+class Preferences(BaseModel, frozen=True, extra="forbid"):
+    """What is declared, and public, about a private table of what each person asked for.
+
+    Nothing is ever computed from the table but the ratings' own epsilons: thresholds, shrinkage and labels
+    come from what stands here.
+    """
+
+    default: Epsilon
+    """The epsilon of whoever is not in the table."""
+    cap: Epsilon | None = None
+    """No epsilon exceeds it; larger ones count as the cap. Left out, it is the largest level."""
+    levels: dict[str, Annotated[float, Field(ge=0, le=MOST_EPSILON)]] = Field(default_factory=dict)
+    """Name to epsilon, where the table holds names and not numbers; 0 leaves a rating out."""
+
+    @model_validator(mode="after")
+    def _a_cap_above_the_default(self) -> Preferences:
+        if any(0 < epsilon < LEAST_EPSILON for epsilon in self.levels.values()):
+            raise ValueError(f"a level is 0 (leave my ratings out) or at least {LEAST_EPSILON:g}; one is between")
+        if self.cap is None and not any(self.levels.values()):
+            raise ValueError(
+                "declare a cap, the most that anybody's epsilon may be; or levels, where the table has such"
+            )
+        if self.default > self.largest:
+            raise ValueError(
+                f"the default epsilon, {self.default:g}, exceeds the cap of {self.largest:g} (the largest level where "
+                "none is given); lower the default or raise the cap"
+            )
+        return self
+
+    @property
+    def largest(self) -> float:
+        return max(self.levels.values()) if self.cap is None else self.cap
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float, float], ...]:
+        """What is assumed of the table: all levels and the default equally likely, or numbers uniform up to the cap."""
+        if not self.levels:
+            return ((1.0, 0.0, self.largest),)
+        levels = [min(epsilon, self.largest) for epsilon in (*self.levels.values(), self.default)]
+        return tuple((1 / len(levels), epsilon, epsilon) for epsilon in levels)
+
+
 class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
     """What one release may cost each rating (unit `rating`) or each user (unit `user`).
 
-    Exactly one of `epsilon` (for everybody) and `policy` (personalised) is given. `fraction` is
+    Exactly one of `epsilon` (for everybody), `policy` and `preferences` (personalised) is given. `fraction` is
     the share of everybody's own epsilon that the release takes: all epsilons are multiplied by it.
     `delta` matters to Gaussian mechanisms alone.
     """
 
     epsilon: Epsilon | None = None
     policy: Policy | None = None
+    preferences: Preferences | None = None
     unit: Unit = "rating"
     relation: Relation = "add_or_remove"
     delta: Delta = 1e-6
@@ -106,19 +151,21 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _one_source_of_epsilon(self) -> PrivacySpecification:
-        if (self.epsilon is None) == (self.policy is None):
-            raise ValueError("give either one epsilon for all or a policy, not both and not neither")
+        if sum(given is not None for given in (self.epsilon, self.policy, self.preferences)) != 1:
+            raise ValueError("give either one epsilon for all or a policy or a table of preferences, one of them alone")
         if self.unit == "user" and self.policy is not None:
             raise ValueError("a policy speaks of single ratings; with unit user give one epsilon for all")
         return self
 
     @property
     def personalised(self) -> bool:
-        return self.policy is not None
+        return self.epsilon is None
 
     @property
     def pieces(self) -> tuple[tuple[float, float, float], ...]:
         """The declared distribution of epsilon as (share, from, to), uniform within each piece."""
+        if self.preferences is not None:
+            return tuple((s, self._share(low), self._share(high)) for s, low, high in self.preferences.pieces)
         if self.policy is None:
             assert self.epsilon is not None
             return ((1.0, self.fraction * self.epsilon, self.fraction * self.epsilon),)
@@ -131,11 +178,21 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def smallest_epsilon(self) -> float:
+        """The least that a rating which takes part may be charged; 0 where people may ask for any number."""
+        if self.preferences is not None and self.preferences.levels:
+            return min(low for _, low, _ in self.pieces if low > 0)
         return min(low for _, low, _ in self.pieces)
 
     @property
+    def smallest_declared_epsilon(self) -> float:
+        """The same of the epsilons that somebody declared: among free numbers, the default."""
+        if self.preferences is not None and not self.preferences.levels:
+            return self._share(self.preferences.default)
+        return self.smallest_epsilon
+
+    @property
     def mean_epsilon(self) -> float:
-        """Expectation over the policy's draw, in closed form; no rated pair is looked at."""
+        """Expectation over the declared distribution, in closed form; no rated pair and no preference is looked at."""
         return sum(share * (low + high) / 2 for share, low, high in self.pieces)
 
     def threshold(self, choice: Literal["max", "mean"] | float) -> float:
@@ -147,10 +204,23 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
         return choice * self.fraction
 
     def epsilon_of(self, ratings: Ratings) -> Doubles:
-        """Each rating's own epsilon for this release; shape (n,)."""
+        """Each rating's own epsilon for this release; shape (n,).
+
+        Raises:
+          InternalFault: preferences were declared, and the ratings were not joined with them.
+        """
+        if self.preferences is not None:
+            if ratings.own_epsilon is None:
+                raise InternalFault("preferences were declared and did not reach the ratings; nothing was fitted.")
+            return self._share(np.minimum(ratings.own_epsilon, self.preferences.largest))
         if self.policy is None:
             return np.full(len(ratings), self.largest_epsilon)
         return self.fraction * self.policy.epsilon_at(self.policy.uniforms_for(ratings))
+
+    def _share(self, epsilon: Amount) -> Amount:
+        """The fraction of an epsilon that somebody asked for, lowered by more than it may have been rounded up."""
+        is_exact = frexp(self.fraction)[0] == 0.5  # a power of two
+        return epsilon * self.fraction * (1 if is_exact else 1 - 2**-51)
 
     def weight_moments(self, threshold: float) -> tuple[float, float]:
         """E[w] and E[w^2] of w = min(1, epsilon / threshold) over the declared distribution."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -33,7 +34,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str],
     """One whole run that several tests look at."""
     folder = tmp_path_factory.mktemp("finished")
     arguments = write_ratings(folder, made_up_ratings())
-    return folder, arguments, clean(jali(folder, "run", *arguments, "--folds", "3", "--report", "r.json"))
+    checked = [*arguments, "--checksum", f"sha256:{digest(folder)}"]
+    return folder, arguments, clean(jali(folder, "run", *checked, "--folds", "3", "--report", "r.json"))
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "films.csv").read_bytes()).hexdigest()
 
 
 def test_a_run_prints_a_table_that_fits_and_says_where_to_look(finished) -> None:
@@ -98,6 +104,7 @@ def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) ->
     assert (name, state) == ("films.csv", "COMPLETED")
     assert {"pdp-histogram fold 2", "fit pdp-histogram for release"} <= tasks
     assert SECRET.encode() not in everything_stored(folder)
+    assert digest(folder).encode() not in everything_stored(folder)
 
 
 def test_state_is_private_to_its_owner(finished) -> None:
@@ -178,6 +185,29 @@ def test_a_run_from_a_database_stores_its_address_as_written_and_nothing_of_the_
         jali(tmp_path, "validate", "--ratings", "postgresql://127.0.0.1:1/d", "--table", "t", *arguments[4:])
     )
     assert unreachable.returncode == 3
+
+
+def test_what_people_asked_for_shapes_the_release_and_is_stored_nowhere(tmp_path: Path, shared_prefect: str) -> None:
+    arguments = [*write_ratings(tmp_path, made_up_ratings(n_users=30)), "--default-epsilon", "0.5", "--cap", "2"]
+    lines = [f"{SECRET}-user-{user},{0.123456 + user / 20}" for user in range(25)]
+    (tmp_path / "asked.csv").write_text("\n".join(["user,epsilon", *lines, ""]))
+    arguments += ["--preferences", "asked.csv", "--unit", "user"]
+    outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", PREFECT_API_URL=shared_prefect))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "≤2 proven" in " ".join(outcome.stdout.split())
+    assert "spent at most ε=2 at δ=1e-06 for any user of films.csv" in outcome.stdout
+    stored = everything_stored(tmp_path)
+    assert SECRET.encode() not in stored
+    assert b"0.123456" not in stored
+    assert b"privacy.preferences.cap" in stored
+
+    (tmp_path / "asked.csv").write_text("\n".join(["user,epsilon", *lines, lines[0], f"{SECRET},-7.125", ""]))
+    refused = clean(jali(tmp_path, "run", *arguments, "--folds", "2", PREFECT_API_URL=shared_prefect))
+    assert refused.returncode == 1
+    assert set(re.findall(r"\[([a-z-]+)\]", refused.stderr)) == {"preference-range", "one-preference-each"}
+    assert b"7.125" not in everything_stored(tmp_path)
+    closer = clean(jali(tmp_path, "validate", *arguments))
+    assert "Data rows of the preferences: 27." in closer.stdout
 
 
 def test_fetch_without_a_network_ends_with_three(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"privacy": {"unit": "user", "policy": "default"}}, "speaks of single ratings"),
         ({"privacy": {"unit": "item"}}, "privacy.unit"),
         ({"privacy": {"delta": 1}}, "privacy.delta"),
+        ({"privacy": {"preferences": "asked.csv"}}, "who are not in the table, with --default-epsilon"),
+        ({"privacy": {"preferences": {"path": "nope.csv", "default": 1, "cap": 1}}}, "nope.csv does not exist"),
         ({"privacy": {"policy": {"conservative": 0.9}}}, "add up to at most 1"),
         ({"folds": 1}, "folds: this should be greater than or equal to 2"),
         ({"folds": "ten"}, "folds"),
@@ -111,6 +113,15 @@ def test_each_recommender_speaks_of_its_own_neighbours() -> None:
     assert relations == [None, "replace_value", "replace_value", "add_or_remove"]
 
 
+def test_what_was_asked_for_is_named_by_its_cap(tmp_path: Path) -> None:
+    (tmp_path / "asked.csv").touch()
+    preferences = {"path": str(tmp_path / "asked.csv"), "default": 0.2, "cap": 2}
+    (_, histogram) = candidates(make_job({"privacy": {"preferences": preferences, "unit": "user"}}))
+    assert histogram.label == "pdp-histogram user ε≤2"
+    assert histogram.params["privacy.preferences.cap"] == "2.0"
+    assert not any("asked.csv" in value for value in histogram.params.values())
+
+
 def test_the_folds_raise_what_validation_demands() -> None:
     assert make_job({"folds": 7}).minimums.min_ratings == 7
     assert make_job({"validation": {"min_ratings": 100}}).minimums.min_ratings == 100
@@ -153,8 +164,10 @@ def test_the_example_shows_every_setting_and_is_the_default() -> None:
     from tasks.validation import Minimums
 
     text = (ROOT / "docs" / "jali.example.yaml").read_text()
+    from tasks.preferences import PreferencesSource
     from tasks.rating_files import RatingsSource
 
-    assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums) | names(RatingsSource))
+    assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums))
+    assert all(name in text for name in names(RatingsSource) | names(PreferencesSource))
     for name, kind in RECOMMENDERS.items():
         assert set(example["settings"][name]) == names(kind)

@@ -27,6 +27,7 @@ def job(config: str | None = "c.yaml", **given: Any) -> Job:
         config,
         ratings=given.pop("ratings", {}),
         privacy=given.pop("privacy", {}),
+        preferences=given.pop("preferences", None),
         assignments=given.pop("assignments", []),
         other=given,
     )
@@ -103,3 +104,40 @@ def test_a_file_with_the_wrong_shape_is_one_sentence(content: str) -> None:
     Path("c.yaml").write_text(content)
     with pytest.raises(SpecError):
         job(ratings={"path": "a.csv"}, privacy={"epsilon": "1"}, assignments=["pmf.n_factors=9"])
+
+
+def test_preferences_on_the_command_line_replace_the_files_promise_and_keep_what_is_declared() -> None:
+    given: dict[str, Any] = {"path": "b.csv", "default": "0.2", "cap": None, "levels": "low=0.1,high=1"}
+    told = job(preferences=given).privacy
+    assert told.epsilon is None
+    assert told.preferences is not None
+    assert (told.preferences.default, told.preferences.cap) == (0.2, None)
+    assert told.preferences.levels == {"low": 0.1, "high": 1}
+    Path("c.yaml").write_text("privacy: {preferences: {path: a.csv, delimiter: ';', default: 0.2, cap: 1}}\n")
+    told = job(preferences={"path": "b.csv", "cap": "0.7"}).privacy
+    assert told.preferences is not None
+    assert told.preferences.model_dump(exclude_none=True) == {
+        "path": "b.csv", "default": 0.2, "cap": 0.7, "levels": {}, "format": "auto", "columns": {},
+    }  # fmt: skip
+    assert job(privacy={"epsilon": "2"}).privacy.preferences is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"path": "b.csv"}, "who are not in the table, with --default-epsilon"),
+        ({"path": "b.csv", "default": "0.2"}, "declare a cap"),
+        ({"path": "b.csv", "default": "2", "cap": "1"}, "exceeds the cap"),
+        ({"path": "b.csv", "default": "0.2", "levels": "low"}, "--levels takes NAME=VALUE"),
+        ({"path": "nope.csv", "default": "0.2", "cap": "1"}, "the preferences file nope.csv does not exist"),
+        ({"path": "sqlite:///a.csv", "default": "0.2", "cap": "1"}, "a table or a query"),
+        ({"path": "postgresql://u:secret@h/d", "table": "t", "default": "0.2", "cap": "1"}, "holds a password"),
+        ({"default": "0.2"}, "path"),
+    ],
+)
+def test_preferences_without_sense_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        job(None, preferences=given)
+    assert sentence in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)

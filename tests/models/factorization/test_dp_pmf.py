@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from models.factorization import dp_pmf
 from models.factorization.dp_pmf import DPPMF, STEPS, perturbed
 from models.factorization.pdp_pmf import PDPPMF
 from models.privacy.noise import NoiseSource, SeededNoise
-from models.privacy.specification import Policy, PrivacySpecification
+from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
 from tests.made_up import made_up_ratings
 from tests.models.contract import RecommenderContract
@@ -196,6 +197,37 @@ def test_what_was_sampled_out_is_not_looked_at(ratings: Ratings) -> None:
 
     assert (right(ratings) == right(changed(ratings, 1, 5.0))).all()
     assert (right(changed(ratings, 2, 1.0)) != right(changed(ratings, 2, 5.0))).any()
+
+
+def asking(ratings: Ratings, epsilon: np.ndarray) -> Ratings:
+    return replace(ratings, own_epsilon=epsilon)
+
+
+@pytest.mark.parametrize("recommender", [DPPMF(n_factors=3), PDPPMF(n_factors=3)])
+def test_who_asked_for_nothing_to_be_spent_is_left_out(ratings: Ratings, recommender: DPPMF | PDPPMF) -> None:
+    levels = PrivacySpecification(
+        preferences=Preferences(default=0.5, levels={"none": 0, "some": 0.5}), relation="replace_value"
+    )
+    epsilon = np.where(ratings.users == 7, 0.0, 0.5)
+    at = int(np.flatnonzero(ratings.users == 7)[0])
+
+    class Sampler(Recorder):
+        def keep(self, probabilities: np.ndarray) -> np.ndarray:
+            return probabilities > 0
+
+    def right(ratings: Ratings) -> np.ndarray:
+        recorder = Sampler()
+        recommender.fit(asking(ratings, epsilon), levels, recorder)
+        return recorder.given[0][1]
+
+    assert (right(changed(ratings, at, 1.0)) == right(changed(ratings, at, 5.0))).all()
+
+
+def test_free_numbers_declare_no_least_epsilon_for_all() -> None:
+    free = PrivacySpecification(preferences=Preferences(default=0.5, cap=1), relation="replace_value")
+    with pytest.raises(SpecError, match="dp-pmf gives everybody the least epsilon"):
+        DPPMF().promise(free)
+    assert PDPPMF().promise(free).verdict == "broken"
 
 
 def test_users_are_refitted_from_what_is_released_on_request(ratings: Ratings) -> None:

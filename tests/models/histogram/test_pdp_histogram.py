@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from models.histogram.pdp_histogram import (
     RATING_STEPS,
     USER_STEPS,
     PDPHistogram,
+    equal_shares,
     exact_histogram,
     laplace_scale,
+    two_digits_down,
     weight_steps,
 )
 from models.privacy.gaussian import discrete_gaussian_delta
 from models.privacy.noise import SeededNoise, Steps
-from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, Policy, PrivacySpecification
+from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, Policy, Preferences, PrivacySpecification
 from models.ratings import Catalogue, Ratings
 from tests.made_up import made_up_ratings, ratings_of
 from tests.models.contract import UNIFORM, RecommenderContract
@@ -239,3 +242,118 @@ def test_the_catalogue_may_be_larger_than_what_was_rated() -> None:
     larger = Catalogue.of_items([str(item) for item in range(50)], public=True)
     more = Ratings(ratings.users, ratings.items, ratings.values, ratings.user_labels, larger, ratings.scale)
     assert PDPHistogram().fit(more, UNIFORM, SeededNoise(0)).factors.V.shape == (50, 4)
+
+
+ASKED = [0.0, 0.013, 0.1, 0.29, 1 / 3, 0.5, 0.77, 0.8, 0.81, 400.0]
+NUMBERS = Preferences(default=0.2, cap=0.8)
+LEVELS = Preferences(default=0.5, levels={"low": 0.1, "high": 0.8})
+
+
+def with_preferences(ratings: Ratings, asked: list[float], *, per_user: bool = False) -> Ratings:
+    which = ratings.users if per_user else np.arange(len(ratings))
+    return replace(ratings, own_epsilon=np.array(asked)[which % len(asked)])
+
+
+@pytest.mark.parametrize("preferences", [NUMBERS, LEVELS])
+@pytest.mark.parametrize("fraction", [1.0, 1 / 3])
+@pytest.mark.parametrize("threshold", ["max", "mean", 0.3])
+def test_leaving_out_any_rating_costs_at_most_what_its_person_asked_for(
+    ratings: Ratings, preferences: Preferences, fraction: float, threshold: Any
+) -> None:
+    """In exact fractions; and somebody's bound is reached."""
+    specification = PrivacySpecification(preferences=preferences, fraction=fraction)
+    ratings, recommender = with_preferences(ratings, ASKED), PDPHistogram(threshold=threshold)
+    whole, scale = measured(ratings, specification, recommender)
+    shares = []
+    for left_out in range(0, len(ratings), 97):
+        without, _ = measured(ratings.where(np.arange(len(ratings)) != left_out), specification, recommender)
+        loss = int(np.abs(whole - without).sum()) / Fraction(scale)
+        assert ratings.own_epsilon is not None
+        asked = min(Fraction(float(ratings.own_epsilon[left_out])), Fraction(preferences.largest))
+        assert loss <= asked * Fraction(fraction)
+        assert loss <= Fraction(recommender.promise(specification).epsilon or 0)
+        shares.append(float(loss / (asked * Fraction(fraction))) if asked else 0.0)
+    assert max(shares) > 0.99
+
+
+@pytest.mark.parametrize("preferences", [NUMBERS, LEVELS])
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_leaving_out_any_user_costs_at_most_what_the_user_asked_for(preferences: Preferences, fraction: float) -> None:
+    """Users with 1 to 40 ratings; delta by the lemma at the move that was really made."""
+    counts = range(1, 41)
+    users = np.repeat(np.arange(40), counts)
+    items = np.concatenate([np.arange(count) for count in counts])
+    asked = ratings_of(users, items, 1 + (users + items) % 5, n_users=40, n_items=60)
+    ratings = with_preferences(asked, ASKED, per_user=True)
+    specification = PrivacySpecification(preferences=preferences, unit="user", fraction=fraction)
+    whole, stddev = measured(ratings, specification, PDPHistogram())
+    for user in range(40):
+        own = min(ASKED[user % len(ASKED)], preferences.largest) * fraction
+        without, _ = measured(ratings.where(ratings.users != user), specification, PDPHistogram())
+        norm = float(np.sqrt(((whole - without) ** 2).sum()))
+        if own == 0:
+            assert norm == 0
+            continue
+        assert discrete_gaussian_delta(own, stddev / norm, steps=norm, cells=MOST_ITEMS) <= 1e-6
+        kept = own if own == specification.largest_epsilon else two_digits_down(np.array([own]))[0]
+        more = norm * 1.001
+        assert discrete_gaussian_delta(kept, stddev / more, steps=more, cells=MOST_ITEMS) > 1e-6
+
+
+@settings(deadline=None)
+@given(epsilon=st.floats(LEAST_EPSILON, MOST_EPSILON), nudge=st.integers(-2, 2))
+def test_two_digits_never_exceed_the_epsilon(epsilon: float, nudge: int) -> None:
+    for start in (epsilon, float(f"{epsilon:.1e}")):
+        for _ in range(abs(nudge)):
+            start = float(np.nextafter(start, np.inf if nudge > 0 else 0))
+        (rounded,) = two_digits_down(np.array([start]))
+        assert rounded <= start
+        assert rounded > start * 0.89
+        assert rounded == float(f"{rounded:.1e}")
+    assert two_digits_down(np.array([0.013, 0.29, 0.8, 130.0])).tolist() == [0.013, 0.29, 0.8, 130]
+    assert two_digits_down(np.array([0.0]))[0] == 0
+
+
+@given(norm=st.integers(0, USER_STEPS), count=st.integers(1, MOST_ITEMS))
+def test_equal_shares_keep_to_the_norm_in_exact_integers(norm: int, count: int) -> None:
+    (share,) = equal_shares(np.array([norm]), np.array([count]))
+    assert count * int(share) ** 2 <= norm**2
+    assert count * (int(share) + 2) ** 2 > norm**2
+
+
+@pytest.mark.parametrize("unit", ["rating", "user"])
+@pytest.mark.parametrize("threshold", ["max", "mean"])
+def test_nothing_of_the_table_of_preferences_is_read_but_through_the_noise(
+    ratings: Ratings, unit: Any, threshold: Any
+) -> None:
+    specification = PrivacySpecification(preferences=NUMBERS, unit=unit)
+    recommender = PDPHistogram(threshold=threshold)
+    one, two = (
+        recommender.fit(with_preferences(ratings, asked, per_user=True), specification, Canceller()).factors
+        for asked in ([0.0, 1e-6], [0.7, 900.0])
+    )
+    for name in ("V", "offset", "precision", "precision_per_rating"):
+        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_one_who_asks_for_nothing_leaves_no_trace(ratings: Ratings) -> None:
+    asked = np.where(ratings.users == 3, 0.0, 0.5)
+    for unit in ("rating", "user"):
+        specification = PrivacySpecification(preferences=NUMBERS, unit=unit)
+        everybody = replace(ratings, own_epsilon=asked)
+        whole, _ = measured(everybody, specification, PDPHistogram())
+        without, _ = measured(everybody.where(ratings.users != 3), specification, PDPHistogram())
+        assert (whole == without).all()
+
+
+def test_what_is_promised_to_those_who_were_asked() -> None:
+    numbers, levels = PrivacySpecification(preferences=NUMBERS), PrivacySpecification(preferences=LEVELS)
+    for unit in ("rating", "user"):
+        for specification, summary in ((numbers, "≤0.8"), (levels, "0.1..0.8")):
+            promise = PDPHistogram().promise(specification.model_copy(update={"unit": unit}))
+            assert promise.epsilon_summary == summary
+            assert promise.verdict == "proven"
+            assert "asked for" in promise.sentence
+            assert "does not depend on what they rated" in promise.conditions[-1]
+    with pytest.raises(SpecError, match=r"epsilon 0\.2 would have no weight"):
+        PDPHistogram(threshold=500).cost(numbers)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from models.privacy.gaussian import discrete_gaussian_delta, discrete_gaussian_multiplier
+from models.privacy.gaussian import discrete_gaussian_delta, discrete_gaussian_multiplier, discrete_gaussian_reach
 
 
 def continuous_delta(epsilon: float, multiplier: float) -> float:
@@ -79,3 +79,39 @@ def test_a_coarse_grid_takes_visibly_more_noise() -> None:
     fine = discrete_gaussian_multiplier(1.0, 1e-6, steps=2**20, cells=2**20)
     coarse = discrete_gaussian_multiplier(1.0, 1e-6, steps=2**10, cells=2**20)
     assert coarse > 1.02 * fine
+
+
+GRID = 2**20
+
+
+@pytest.mark.parametrize(("most", "own"), [(1.0, 0.1), (1.0, 0.99), (8.0, 0.5), (0.3, 1e-6), (1e3, 1.0), (1e3, 1e-6)])
+@pytest.mark.parametrize("delta", [1e-6, 1e-12])
+def test_a_smaller_move_is_kept_to_a_smaller_epsilon_and_hardly_a_larger_one_is(
+    most: float, own: float, delta: float
+) -> None:
+    stddev = discrete_gaussian_multiplier(most, delta, steps=GRID, cells=GRID) * GRID
+    norm = discrete_gaussian_reach(own, delta, stddev=stddev, cells=GRID)
+    assert discrete_gaussian_delta(own, stddev / norm, steps=norm, cells=GRID) <= delta
+    larger = norm * (1 + 1e-5)
+    assert discrete_gaussian_delta(own, stddev / larger, steps=larger, cells=GRID) > delta
+
+
+def test_the_ratio_of_multipliers_would_be_too_large_a_move() -> None:
+    """It calibrates each epsilon as if it had its own, larger noise."""
+    most, own, delta, grid = 1.0, 0.1, 1e-6, 2**12
+    multiplier = discrete_gaussian_multiplier(most, delta, steps=grid, cells=GRID)
+    ratio = multiplier / discrete_gaussian_multiplier(own, delta, steps=grid, cells=GRID) * grid
+    assert discrete_gaussian_delta(own, multiplier * grid / ratio, steps=ratio, cells=GRID) > delta
+    assert discrete_gaussian_reach(own, delta, stddev=multiplier * grid, cells=GRID) < ratio
+
+
+def test_one_with_the_largest_epsilon_may_move_by_all_that_was_calibrated() -> None:
+    stddev = discrete_gaussian_multiplier(1.0, 1e-6, steps=GRID, cells=GRID) * GRID
+    assert discrete_gaussian_reach(1.0, 1e-6, stddev=stddev, cells=GRID) == pytest.approx(GRID, rel=1e-5)
+
+
+@pytest.mark.parametrize(("s", "own"), [(6.0, 0.3), (12.0, 0.2), (40.0, 0.05)])
+def test_the_true_delta_of_a_move_within_reach_is_as_promised(s: float, own: float) -> None:
+    shift = int(discrete_gaussian_reach(own, 1e-2, stddev=s, cells=1))
+    assert shift >= 1
+    assert true_discrete_delta(own, s, shift) <= 1e-2

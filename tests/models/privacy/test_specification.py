@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models.privacy.specification import Policy, PrivacySpecification
+from models.errors import InternalFault
+from models.privacy.specification import LEAST_EPSILON, MOST_EPSILON, Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
-from tests.made_up import made_up_ratings
+from tests.made_up import made_up_ratings, ratings_of
 
 DEFAULT = PrivacySpecification(policy=Policy())
 
@@ -88,3 +95,86 @@ def test_exactly_one_of_epsilon_and_policy_is_given() -> None:
             PrivacySpecification(**both_or_neither)
     with pytest.raises(ValidationError, match="single ratings"):
         PrivacySpecification(policy=Policy(), unit="user")
+
+
+NUMBERS = Preferences(default=0.2, cap=0.8)
+LEVELS = Preferences(default=0.2, levels={"none": 0, "low": 0.1, "high": 1})
+TENTHS = [0.0, 0.1, 0.3, 0.7, 0.8, 1.0, 5.0]
+
+
+def asking(ratings: Ratings, asked: list[float]) -> Ratings:
+    return replace(ratings, own_epsilon=np.resize(np.array(asked), len(ratings)))
+
+
+def test_everybody_gets_what_they_asked_for_up_to_the_cap(ratings: Ratings) -> None:
+    asked = asking(ratings, TENTHS)
+    epsilon = PrivacySpecification(preferences=NUMBERS).epsilon_of(asked)
+    assert epsilon[:7].tolist() == [0.0, 0.1, 0.3, 0.7, 0.8, 0.8, 0.8]
+    keep = np.arange(len(ratings)) % 3 == 0
+    assert (PrivacySpecification(preferences=NUMBERS).epsilon_of(asked.where(keep)) == epsilon[keep]).all()
+    assert asked.own_epsilon is not None
+    assert not asked.own_epsilon.flags.writeable
+
+
+@given(fractions=st.integers(1, 60), epsilon=st.floats(LEAST_EPSILON, MOST_EPSILON))
+def test_shares_of_an_epsilon_never_add_up_to_more_than_it(fractions: int, epsilon: float) -> None:
+    specification = PrivacySpecification(preferences=Preferences(default=LEAST_EPSILON, cap=MOST_EPSILON))
+    shared = specification.model_copy(update={"fraction": 1 / fractions})
+    one = ratings_of([0], [0], [5.0], n_users=1, n_items=1)
+    (share,) = shared.epsilon_of(replace(one, own_epsilon=np.array([epsilon])))
+    assert fractions * Fraction(float(share)) <= Fraction(epsilon)
+    assert share == pytest.approx(epsilon / fractions, rel=1e-12)
+    assert fractions * Fraction(shared.largest_epsilon) <= Fraction(MOST_EPSILON)
+
+
+def test_preferences_that_were_lost_on_the_way_are_no_default(ratings: Ratings) -> None:
+    with pytest.raises(InternalFault, match="did not reach"):
+        PrivacySpecification(preferences=NUMBERS).epsilon_of(ratings)
+
+
+def test_everything_public_comes_from_what_is_declared() -> None:
+    numbers, levels = PrivacySpecification(preferences=NUMBERS), PrivacySpecification(preferences=LEVELS)
+    assert (numbers.largest_epsilon, numbers.mean_epsilon, numbers.smallest_epsilon) == (0.8, 0.4, 0)
+    assert numbers.smallest_declared_epsilon == 0.2
+    assert levels.largest_epsilon == 1
+    assert levels.mean_epsilon == pytest.approx((0 + 0.1 + 1 + 0.2) / 4)
+    assert levels.smallest_epsilon == levels.smallest_declared_epsilon == 0.1
+    capped = PrivacySpecification(preferences=Preferences(default=0.2, cap=0.5, levels=LEVELS.levels))
+    assert (capped.largest_epsilon, capped.mean_epsilon) == (0.5, pytest.approx(0.2))
+    assert numbers.personalised
+    assert not PrivacySpecification(epsilon=1).personalised
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.4, 0.8, 2.0])
+def test_weight_moments_are_those_of_the_declared_preferences(threshold: float) -> None:
+    uniform = 0.8 * (np.arange(1_000_000) + 0.5) / 1_000_000
+    for preferences, epsilon in ((NUMBERS, uniform), (LEVELS, np.array([0, 0.1, 1, 0.2]))):
+        weights = np.minimum(1, epsilon / threshold)
+        moments = PrivacySpecification(preferences=preferences).weight_moments(threshold)
+        assert moments == pytest.approx((weights.mean(), (weights**2).mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"default": 0.2}, "declare a cap"),
+        ({"default": 0.2, "levels": {"none": 0}}, "declare a cap"),
+        ({"default": 2, "cap": 1}, "exceeds the cap of 1"),
+        ({"default": 2, "levels": {"low": 0.1}}, "exceeds the cap of 0.1"),
+        ({"default": 0, "cap": 1}, "greater than or equal"),
+        ({"default": 0.2, "cap": 1001}, "less than or equal"),
+        ({"default": 0.2, "levels": {"low": -1, "high": 1}}, "greater than or equal"),
+        ({"default": 0.2, "levels": {"low": 1e-7, "high": 1}}, "one is between"),
+        ({"cap": 1}, "default"),
+    ],
+)
+def test_preferences_declared_without_sense_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        Preferences(**settings)
+
+
+def test_preferences_stand_alone() -> None:
+    for other in ({"epsilon": 1}, {"policy": Policy()}):
+        with pytest.raises(ValidationError, match="one of them alone"):
+            PrivacySpecification(preferences=NUMBERS, **other)  # type: ignore[arg-type]
+    assert PrivacySpecification(preferences=NUMBERS, unit="user").largest_epsilon == 0.8
