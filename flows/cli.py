@@ -144,8 +144,6 @@ def validate_command(
     with exit_codes():
         _prepare()
         from flows.options import job_from
-        from tasks.loading import load
-        from tasks.validation import explain
 
         job = job_from(
             config,
@@ -154,6 +152,9 @@ def validate_command(
             assignments=[],
             other={"items": items, "scale": scale, "folds": folds},
         )
+        from tasks.loading import load  # after the arguments: it brings Prefect along, and pandas
+        from tasks.validation import explain
+
         problems = explain(load(job.ratings, job.items, job.scale), job.minimums)
         for problem in problems:
             typer.echo(problem)

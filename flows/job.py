@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
+from expectations.suites import Minimums
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Unit
 from models.ratings import RatingScale
-from tasks.loading import catalogue_is_public
-from tasks.rating_files import RatingsFile
+from tasks.rating_files import RatingsFile, catalogue_is_public
 from tasks.text_files import expanded, require_file
-from tasks.validation import Minimums
 
 
 def _scale(value: Any) -> Any:

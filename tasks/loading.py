@@ -8,7 +8,7 @@ from models.errors import SpecError
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
 from tasks.item_files import read_items
-from tasks.rating_files import RatingsFile, fixes_catalogue, read_ratings
+from tasks.rating_files import RatingsFile, read_ratings
 from tasks.sample import read_sample
 from tasks.table import RatingTable
 from tasks.text_files import expanded
@@ -25,11 +25,6 @@ class Loaded:
 
     def __repr__(self) -> str:
         return "<loaded, not validated>"
-
-
-def catalogue_is_public(file: RatingsFile | None, items: str | None) -> bool:
-    """Whether the catalogue will come from something published, answered without opening a file."""
-    return items is not None or file is None or fixes_catalogue(file)
 
 
 @guarded("Reading the ratings")

@@ -108,6 +108,11 @@ def fixes_catalogue(file: RatingsFile) -> bool:
     return file.format == "ml-100k" or (file.format == "auto" and _plain_name(file) == "u.data")
 
 
+def catalogue_is_public(file: RatingsFile | None, items: str | None) -> bool:
+    """Whether the catalogue will come from something published, answered without opening a file."""
+    return items is not None or file is None or fixes_catalogue(file)
+
+
 def _plain_name(file: RatingsFile) -> str:
     return Path(file.path).name.removesuffix(".gz")
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from models.errors import EnvironmentFault, SpecError
 from models.ratings import RatingScale
 from tasks.item_files import read_items
-from tasks.loading import catalogue_is_public, load
-from tasks.rating_files import RatingsFile, read_ratings
+from tasks.loading import load
+from tasks.rating_files import RatingsFile, catalogue_is_public, read_ratings
 from tasks.sample import read_sample
 
 SCALE = RatingScale(low=1, high=5)
