@@ -35,7 +35,7 @@ class State:
 
     @property
     def tracking_uri(self) -> str:
-        return os.environ.get("MLFLOW_TRACKING_URI", self.local_tracking_uri)
+        return os.environ.get("MLFLOW_TRACKING_URI") or self.local_tracking_uri
 
     @property
     def tracks_locally(self) -> bool:
@@ -43,7 +43,7 @@ class State:
 
     @property
     def ledger_url(self) -> str:
-        return os.environ.get("JALI_LEDGER_URL", f"sqlite:///{self.folder / 'ledger.db'}")
+        return os.environ.get("JALI_LEDGER_URL") or f"sqlite:///{self.folder / 'ledger.db'}"
 
 
 def without_credentials(url: str) -> str:
