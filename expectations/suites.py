@@ -11,10 +11,21 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, NonNegativeInt, PositiveInt
+
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
 
 FOLDER = Path(__file__).parent
+
+
+class Minimums(BaseModel, frozen=True, extra="forbid"):
+    """The least that a run accepts; parameters of the suites."""
+
+    min_ratings: PositiveInt = 2
+    min_users: PositiveInt = 2
+    min_items: PositiveInt = 2
+    min_ratings_per_user: NonNegativeInt = 1
 
 
 def load_suite(name: str) -> ExpectationSuite:

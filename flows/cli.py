@@ -212,8 +212,6 @@ def validate_command(
     with exit_codes():
         _prepare()
         from flows.options import job_from
-        from tasks.loading import load
-        from tasks.validation import explain
 
         job = job_from(
             config,
@@ -238,9 +236,12 @@ def validate_command(
             assignments=[],
             other={"items": items, "scale": scale, "folds": folds},
         )
-        problems = explain(
-            load(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit), job.minimums
-        )
+        from tasks.loading import load  # after the arguments: it brings Prefect along, and pandas
+        from tasks.validation import explain
+
+        told = job.privacy
+        loaded = load(job.ratings, job.items, job.scale, told.preferences, told.unit)
+        problems = explain(loaded, job.minimums)
         for problem in problems:
             typer.echo(problem)
         if problems:

@@ -8,11 +8,15 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
-from models.errors import InternalFault, JaliError
+from models.errors import EnvironmentFault, InternalFault, JaliError
 from tasks.progress import interrupt, is_interrupted
+
+OF_PREFECTS_CLIENT = ("httpx", "httpcore", "prefect")
+"""Whose exceptions say that the Prefect server is lost: tasks let none out but ours."""
 
 
 @contextmanager
@@ -50,9 +54,22 @@ def exit_codes() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("JALI_DEBUG"):
             traceback.print_exc()
+        if type(error).__module__.partition(".")[0] in OF_PREFECTS_CLIENT:
+            _leave_a_lost_server()
         fault = InternalFault(
             f"something failed that should not ({type(error).__name__}); nothing more was published. "
             "JALI_DEBUG=1 shows the details."
         )
         typer.echo(f"jali: {fault}", err=True)
         raise typer.Exit(fault.exit_code) from None
+
+
+def _leave_a_lost_server() -> NoReturn:
+    """Say so and go at once: Prefect would stay for minutes to deliver its events to a server that is gone."""
+    fault = EnvironmentFault(
+        "the Prefect server was lost during the run. What was published and charged by then stays "
+        "(jali ledger show). Start it, or unset PREFECT_API_URL to let Jali run its own, and look before you run again."
+    )
+    typer.echo(f"jali: {fault}", err=True)
+    sys.stdout.flush()
+    os._exit(fault.exit_code)

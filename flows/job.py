@@ -9,16 +9,15 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
+from expectations.suites import Minimums
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
-from tasks.loading import catalogue_is_public
-from tasks.preferences import PreferencesSource
-from tasks.rating_files import RatingsSource
+from tasks.preferences_source import PreferencesSource
+from tasks.rating_files import RatingsSource, catalogue_is_public
 from tasks.sources import home_path, require_file
-from tasks.validation import Minimums
 
 
 def _scale(value: Any) -> Any:

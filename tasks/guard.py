@@ -11,6 +11,9 @@ from typing import ParamSpec, TypeVar
 
 from models.errors import EnvironmentFault, InternalFault, JaliError
 
+LOST = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+"""MLflow's codes for a server that does not answer and a database that does not write; others are our mistakes."""
+
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
@@ -42,6 +45,11 @@ def guarded(stage: str) -> Callable[[Callable[Args, Result]], Callable[Args, Res
 def _fault(stage: str, error: Exception) -> JaliError:
     if isinstance(error, OSError) and error.strerror:
         return EnvironmentFault(f"{stage} failed: {error.strerror}. Mend that and run again.")
+    if getattr(error, "error_code", None) in LOST:
+        return EnvironmentFault(
+            f"{stage} failed: MLflow, or the disk or database behind it, no longer does its work. "
+            "Look after it and run again; `jali ledger show` says what was spent."
+        )
     return InternalFault(
         f"{stage} failed ({type(error).__name__}); this is a mistake of Jali's. Run again with JALI_DEBUG=1 to see "
         "the details on your terminal, and mind that they may quote ratings."

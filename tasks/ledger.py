@@ -253,7 +253,7 @@ def _wait_for_the_lock_and_the_disk(connection: object, _: object) -> None:
     """Another process may be writing: wait for it. A commit returns once it is on the disk."""
     connection.isolation_level = None  # type: ignore[attr-defined]  # we begin transactions, not the driver
     cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute("PRAGMA busy_timeout = 30000")
+    cursor.execute("PRAGMA busy_timeout = 10000")
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()
 

@@ -9,8 +9,9 @@ from models.privacy.specification import Unit
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
 from tasks.item_files import read_items
-from tasks.preferences import PreferencesSource, PreferenceTable, read_preferences
-from tasks.rating_files import RatingsSource, fixes_catalogue, read_ratings
+from tasks.preferences import PreferenceTable, read_preferences
+from tasks.preferences_source import PreferencesSource
+from tasks.rating_files import RatingsSource, read_ratings
 from tasks.sample import read_sample
 from tasks.sources import home_path
 from tasks.table import RatingTable
@@ -28,11 +29,6 @@ class Loaded:
 
     def __repr__(self) -> str:
         return "<loaded, not validated>"
-
-
-def catalogue_is_public(source: RatingsSource | None, items: str | None) -> bool:
-    """Whether the catalogue will come from something published, answered without opening a file."""
-    return items is not None or source is None or fixes_catalogue(source)
 
 
 @guarded("Reading the ratings")

@@ -11,50 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
 from models.errors import SpecError
-from models.privacy.specification import Preferences, Unit
+from models.privacy.specification import Unit
 from models.ratings import Doubles, Private
 from tasks.columns import Choose, missing_columns, named_places, read_columns
+from tasks.preferences_source import PreferencesSource
 from tasks.rating_files import ALIASES
-from tasks.sources import TableSource
 from tasks.table import RatingTable, codes_and_labels, numbers
-
-
-class PreferencesSource(TableSource, Preferences, frozen=True, extra="forbid"):
-    """Where the table is, and what is declared about it: safe to show."""
-
-    format: Literal["auto", "csv", "tsv", "parquet"] = "auto"
-    columns: dict[Literal["user", "item", "epsilon", "level"], str] = Field(default_factory=dict)
-    """Names of the table's columns; those left out are called like this."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _somebody_is_not_in_the_table(cls, told: Any) -> Any:
-        if isinstance(told, dict) and told.get("default") is None:
-            raise ValueError(
-                "say what epsilon those have who are not in the table, with --default-epsilon or, in a configuration, "
-                "`default`"
-            )
-        return told
-
-    @property
-    def declared(self) -> Preferences:
-        """What is public."""
-        return Preferences(default=self.default, cap=self.cap, levels=self.levels)
-
-    @property
-    def known_format(self) -> str:
-        if self.format != "auto":
-            return self.format
-        name = self.plain_name.lower()
-        return next((ending for ending in ("parquet", "tsv") if name.endswith(f".{ending}")), "csv")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -160,6 +160,11 @@ def _table(columns: Mapping[str, pa.ChunkedArray]) -> RatingTable:
     return RatingTable.of_columns(*(columns[name] for name in ALIASES))
 
 
+def catalogue_is_public(source: RatingsSource | None, items: str | None) -> bool:
+    """Whether the catalogue will come from something published, answered without opening a file."""
+    return items is not None or source is None or fixes_catalogue(source)
+
+
 def _chooser(source: RatingsSource) -> Choose:
     declared = {str(name): value for name, value in source.columns.items()}
 

@@ -35,7 +35,7 @@ class State:
 
     @property
     def tracking_uri(self) -> str:
-        return os.environ.get("MLFLOW_TRACKING_URI", self.local_tracking_uri)
+        return os.environ.get("MLFLOW_TRACKING_URI") or self.local_tracking_uri
 
     @property
     def tracks_locally(self) -> bool:
@@ -43,7 +43,7 @@ class State:
 
     @property
     def ledger_url(self) -> str:
-        return os.environ.get("JALI_LEDGER_URL", f"sqlite:///{self.folder / 'ledger.db'}")
+        return os.environ.get("JALI_LEDGER_URL") or f"sqlite:///{self.folder / 'ledger.db'}"
 
 
 def without_credentials(url: str) -> str:
@@ -81,6 +81,8 @@ def prepare() -> State:
     defaults = {
         "PREFECT_HOME": str(state.prefect_home),
         "PREFECT_LOGGING_LEVEL": "INFO" if debugging else "CRITICAL",
+        "PREFECT_CLIENT_MAX_RETRIES": "2",  # a server that is lost is found lost in seconds, not in minutes
+        "PREFECT_LOGGING_INTERNAL_LEVEL": "INFO" if debugging else "CRITICAL",
         "PREFECT_LOGGING_TO_API_ENABLED": "false",  # a log line could quote what an exception quotes
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_CLI_COLORS": "false",
@@ -89,6 +91,7 @@ def prepare() -> State:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_LOGGING_LEVEL": "INFO" if debugging else "ERROR",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "GIT_PYTHON_REFRESH": "quiet",

@@ -47,11 +47,11 @@ def open_tracking(state: State) -> MlflowClient:
     from mlflow.exceptions import MlflowException
 
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # its retries are not news; our sentence is
-    mlflow.set_tracking_uri(state.tracking_uri)
-    client = mlflow.MlflowClient()
     try:
+        mlflow.set_tracking_uri(state.tracking_uri)
+        client = mlflow.MlflowClient()
         client.search_experiments(max_results=1)
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, ValueError) as error:  # ValueError: an address that is none
         reason = type(error).__name__
     else:
         return client

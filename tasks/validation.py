@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, NonNegativeInt, PositiveInt
 
-from expectations.suites import load_suite
+from expectations.suites import Minimums, load_suite
 from models.errors import ValidationFailed
 from models.privacy.specification import MOST_EPSILON
 from models.ratings import Ratings
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
 
 LINES_SHOWN = 10
-
-
-class Minimums(BaseModel, frozen=True, extra="forbid"):
-    """The least that a run accepts; parameters of the suites."""
-
-    min_ratings: PositiveInt = 2
-    min_users: PositiveInt = 2
-    min_items: PositiveInt = 2
-    min_ratings_per_user: NonNegativeInt = 1
 
 
 @guarded("Validation")

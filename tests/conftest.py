@@ -50,3 +50,13 @@ def _data(name: str) -> Path:
     if not (DATA / name).is_dir():
         pytest.skip(f"{name} is not here: put it under {DATA}, or set JALI_DATA to the folder that holds it")
     return DATA / name
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cases the campaigns of bad input tried, and how they ended."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    said = {text for report in reports for name, text in getattr(report, "user_properties", ()) if name == "cases"}
+    if said - {""}:
+        terminalreporter.section("bad input")
+        for text in sorted(said - {""}):
+            terminalreporter.write_line(text)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from expectations.suites import Minimums
 from models.ratings import Ratings, RatingScale
 from tasks.loading import load
 from tasks.rating_files import RatingsSource
-from tasks.validation import Minimums, validate
+from tasks.validation import validate
 
 
 def load_ml_100k(folder: Path) -> Ratings:

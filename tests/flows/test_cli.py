@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from typer.testing import CliRunner
 
 from flows.cli import app
@@ -11,3 +14,10 @@ from tasks.state import State
 def test_what_looks_like_markup_is_shown_as_it_is(state: State) -> None:
     outcome = CliRunner().invoke(app, ["ledger", "show", "--source", "[/red]"])
     assert (outcome.exit_code, outcome.stdout) == (0, "Nothing of [/red] was spent yet.\n")
+
+
+def test_arguments_are_understood_before_anything_heavy_is_imported() -> None:
+    """A bad one is refused after the second that this takes."""
+    program = "import sys, flows.options; print([m for m in ('prefect', 'mlflow', 'pandas') if m in sys.modules])"
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert outcome.stdout == "[]\n"

@@ -159,12 +159,12 @@ def test_the_example_shows_every_setting_and_is_the_default() -> None:
     def names(model: type) -> set[str]:
         return set(model.model_fields)  # type: ignore[attr-defined]
 
+    from expectations.suites import Minimums
     from flows.job import Job, Privacy
     from models.index import RECOMMENDERS
-    from tasks.validation import Minimums
 
     text = (ROOT / "docs" / "jali.example.yaml").read_text()
-    from tasks.preferences import PreferencesSource
+    from tasks.preferences_source import PreferencesSource
     from tasks.rating_files import RatingsSource
 
     assert all(name in text for name in names(Job) | names(Privacy) | names(Minimums))

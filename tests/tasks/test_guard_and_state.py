@@ -68,6 +68,13 @@ def test_every_location_can_be_pointed_elsewhere(state: State, monkeypatch: pyte
     assert not current_state().tracks_locally
 
 
+def test_a_location_left_empty_is_the_usual_one(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = current_state().tracking_uri, current_state().ledger_url
+    for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL"):
+        monkeypatch.setenv(name, "")
+    assert (current_state().tracking_uri, current_state().ledger_url) == usual
+
+
 def test_libraries_are_told_to_keep_quiet(state: State) -> None:
     assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
     assert os.environ["DO_NOT_TRACK"] == "true"

@@ -15,7 +15,8 @@ from models.errors import NotReleasable, SpecError, ValidationFailed
 from models.privacy.specification import Preferences
 from models.ratings import Ratings, RatingScale
 from tasks.loading import Loaded, load
-from tasks.preferences import PreferencesSource, PreferenceTable, read_preferences
+from tasks.preferences import PreferenceTable, read_preferences
+from tasks.preferences_source import PreferencesSource
 from tasks.rating_files import RatingsSource
 from tasks.table import RatingTable
 from tasks.validation import Minimums, explain, validate

@@ -10,14 +10,15 @@ import pyarrow.parquet
 import pytest
 from pydantic import ValidationError
 
+from expectations.suites import Minimums
 from models.errors import EnvironmentFault, SpecError
 from models.ratings import RatingScale
 from tasks import netflix
 from tasks.item_files import read_items
-from tasks.loading import catalogue_is_public, load
-from tasks.rating_files import RatingsSource, read_ratings
+from tasks.loading import load
+from tasks.rating_files import RatingsSource, catalogue_is_public, read_ratings
 from tasks.sample import read_sample
-from tasks.validation import Minimums, validate
+from tasks.validation import validate
 
 SCALE = RatingScale(low=1, high=5)
 

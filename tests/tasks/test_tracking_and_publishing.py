@@ -213,6 +213,15 @@ def test_an_mlflow_that_does_not_answer_is_one_sentence(state: State, monkeypatc
     assert "hunter2" not in str(fault.value)
 
 
+@pytest.mark.parametrize("uri", ["nonsense://x", "http://[::1", "postgresql://h:port/x"])
+def test_an_address_of_mlflow_that_is_none_is_one_sentence(
+    uri: str, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(EnvironmentFault, match="MLflow does not answer at"):
+        open_tracking(current_state())
+
+
 BLOCKER = """
 import sys
 class NoProject:

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from expectations import suites
+from expectations.suites import Minimums
 from models.errors import ValidationFailed
 from models.ratings import Catalogue, RatingScale
 from tasks.loading import Loaded
 from tasks.table import RatingTable
-from tasks.validation import Minimums, explain, validate
+from tasks.validation import explain, validate
 
 GOOD = [("ann", "x", "5"), ("ann", "y", "3"), ("bob", "x", "1"), ("bob", "y", "2.0"), ("cat", "x", "4")]
 CATALOGUE = Catalogue.of_items(["x", "y", "z"], public=True)
