@@ -43,7 +43,7 @@ NASTIEST = (
     own("nastiest", ROWS, PREFECT_API_URL="http://127.0.0.1:port/api"),
     own("nastiest", ROWS, JALI_LEDGER_URL="postgresql://h:port/x"),
     own("nastiest", ROWS, MLFLOW_TRACKING_URI="nonsense://x"),
-    own("nastiest", ROWS, MLFLOW_TRACKING_URI=""),
+    own("nastiest", ROWS, MLFLOW_TRACKING_URI="http://[::1"),
     Case("nastiest", ("validate", "--ratings", "/dev/zero")),
     beside_good_ratings("nastiest", ("run", "c.yaml"), c_yaml=b"x: !!python/object/apply:os.system ['touch pwned']\n"),
 )
