@@ -1,6 +1,7 @@
 """Read columns of a table, or of a query's answer, from any database that SQLAlchemy knows.
 
-What a driver says may quote the query, the data or the password: none of it leaves.
+What a driver says may quote the query, the data or the password: none of it leaves. PostgreSQL and SQLite are asked
+to refuse every change; what another database was made to change is rolled back.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ ROWS_AT_ONCE = 10_000
 ANSWER_SECONDS = 10
 
 Answer = TypeVar("Answer")
-Choose = Callable[[list[str]], Mapping[str, int]]
+Chooser = Callable[[list[str]], Mapping[str, int]]
 
 
-def read_database(source: TableSource, choose: Choose) -> tuple[list[str], dict[str, pa.ChunkedArray]]:
-    """The names of all columns, and those that `choose` takes, as dictionary-encoded text; nothing is ever written.
+def read_database(source: TableSource, choose: Chooser) -> tuple[list[str], dict[str, pa.ChunkedArray]]:
+    """The names of all columns, and those that `choose` takes, as dictionary-encoded text; nothing is changed.
 
     Args:
       choose: from the names to the places of those wanted, under our names; may raise SpecError.
@@ -38,7 +39,7 @@ def read_database(source: TableSource, choose: Choose) -> tuple[list[str], dict[
       SpecError: there is no such driver, table or column, or the query fails.
       EnvironmentFault: the database does not answer, or lets nobody in.
     """
-    source.require("")
+    source.require("database")
     with _connected(source) as connection:
         fails = SpecError(
             f"the {'query' if source.query else 'table'} fails in the database {source.path}. What the database says "
@@ -87,7 +88,7 @@ def _attempt(action: Callable[[], Answer], fault: JaliError) -> Answer:
 
 
 def _read(
-    connection: sa.Connection, source: TableSource, choose: Choose
+    connection: sa.Connection, source: TableSource, choose: Chooser
 ) -> tuple[list[str], dict[str, pa.ChunkedArray]]:
     streamed = connection.execution_options(stream_results=True, yield_per=ROWS_AT_ONCE)
     if source.query:

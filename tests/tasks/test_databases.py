@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import socket
 import sqlite3
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -118,7 +120,8 @@ def test_types_may_change_from_row_to_row_where_a_database_lets_them(tmp_path: P
 
 def test_nothing_is_ever_written(address: str) -> None:
     returning = 'DELETE FROM films RETURNING user_id AS "user", item, rating'
-    for query in (returning, "DROP TABLE films", "INSERT INTO films SELECT * FROM films"):
+    changes = ("DROP TABLE films", "INSERT INTO films SELECT * FROM films", "SELECT * FROM films; DELETE FROM films")
+    for query in (returning, *changes, "SELECT 1; COMMIT; BEGIN; DELETE FROM films; COMMIT"):
         with pytest.raises(SpecError):
             read(address, query=query)
     assert triples(read(address, table="films")) == EXPECTED
@@ -169,6 +172,15 @@ def test_a_server_or_a_driver_that_is_not_there_is_one_sentence(
         read(address, table="films")
     assert SECRET not in str(fault.value)
     assert fault.value.__context__ is None
+
+
+def test_a_server_that_is_silent_is_waited_for_no_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "ANSWER_SECONDS", 2)  # the least the driver takes
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = monotonic()
+        with pytest.raises(EnvironmentFault, match="does not answer"):
+            read(f"postgresql://127.0.0.1:{silent.getsockname()[1]}/db", table="films")
+        assert monotonic() - began < 8
 
 
 def test_a_login_that_is_refused_names_no_password(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,4 +190,10 @@ def test_what_goes_wrong_on_the_web_is_one_sentence_and_leaves_nothing(
     with pytest.raises(EnvironmentFault, match="does not answer") as fault:
         n_ratings(path="http://127.0.0.1:1/r.csv")
     assert fault.value.__context__ is None
+    monkeypatch.setattr(downloads, "SILENCE_SECONDS", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(EnvironmentFault, match="does not answer"),
+    ):
+        n_ratings(path=f"http://127.0.0.1:{silent.getsockname()[1]}/r.csv")
     assert sorted(state.folder.rglob("*")) == before
