@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -40,8 +41,9 @@ def guarded(stage: str) -> Callable[[Callable[Args, Result]], Callable[Args, Res
 
 
 def _fault(stage: str, error: Exception) -> JaliError:
-    if isinstance(error, OSError) and error.strerror:
-        return EnvironmentFault(f"{stage} failed: {error.strerror}. Mend that and run again.")
+    if isinstance(error, OSError) and error.errno in errno.errorcode:
+        # The system's own words for the number: what the exception says, a library may have written.
+        return EnvironmentFault(f"{stage} failed: {os.strerror(error.errno)}. Mend that and run again.")
     return InternalFault(
         f"{stage} failed ({type(error).__name__}); this is a mistake of Jali's. Run again with JALI_DEBUG=1 to see "
         "the details on your terminal, and mind that they may quote ratings."

@@ -378,10 +378,10 @@ def _archive(content: bytes) -> Iterator[bytes]:
     """Members of zip and tar files, with their names."""
     if b"PK\x05\x06" in content:
         start = max(content.find(b"PK\x03\x04"), 0)
-        with nullcontext() if start == 0 else suppress(zipfile.BadZipFile):  # in the midst it may be chance
-            with zipfile.ZipFile(io.BytesIO(content[start:])) as archive:
-                yield "\n".join(archive.namelist()).encode()
-                yield from map(archive.read, archive.namelist())
+        by_chance = nullcontext() if start == 0 else suppress(zipfile.BadZipFile)
+        with by_chance, zipfile.ZipFile(io.BytesIO(content[start:])) as archive:
+            yield "\n".join(archive.namelist()).encode()
+            yield from map(archive.read, archive.namelist())
     if content[257:262] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             yield from (archive.extractfile(member).read() for member in archive if member.isfile())  # type: ignore[union-attr]

@@ -166,7 +166,7 @@ def test_every_secret_is_found_in_every_encoding(encoding: str) -> None:
 def test_encodings_of_encodings_are_undone(outer: str) -> None:
     planted = b"user unmistakable-17 with 7919 ratings\n" + str(RATINGS.tolist()).encode()
     found = {inner: found_in(ENCODERS[outer](ENCODERS[inner](planted))) for inner in ENCODERS}
-    assert found == dict.fromkeys(ENCODERS, {"user", "count", "ratings"})
+    assert found == {inner: {"user", "count", "ratings"} for inner in ENCODERS}
 
 
 def test_a_pickle_in_base64_in_a_database_in_a_zip_is_undone() -> None:

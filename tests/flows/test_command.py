@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -18,74 +16,20 @@ import numpy as np
 import pytest
 
 from models.ratings import Ratings
-from tasks.ledger import Ledger
-from tasks.servers import prefect_server
-from tasks.state import State
+from tests.command import JALI, SECRET, environment, jali, outcomes, servers_of, signalled, write_ratings
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
-
-JALI = str(Path(sys.executable).with_name("jali"))
-SECRET = "unmistakable-user"
-
-
-def environment(**more: str) -> dict[str, str]:
-    ours = ("MLFLOW_", "PREFECT_", "JALI_", "COLUMNS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
-
-
-def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [JALI, *arguments],
-        cwd=folder,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-
-
-def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
-    """A ratings file and an items file in `folder`; returns the arguments that name them."""
-    lines = [
-        f"{SECRET}-{user},{ratings.catalogue.items[item]},{value:g}"
-        for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True)
-    ]
-    (folder / "films.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
-    items = [
-        f"{item},{title},a|b" for item, title in zip(ratings.catalogue.items, ratings.catalogue.titles, strict=True)
-    ]
-    (folder / "items.csv").write_text("\n".join(["item,title,genres", *items, ""]))
-    return ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1"]
 
 
 def everything_stored(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in (folder / ".jali").rglob("*") if path.is_file())
 
 
-def outcomes(folder: Path) -> list[str]:
-    """What became of every reservation in the folder's ledger."""
-    return [entry.outcome for entry in Ledger(f"sqlite:///{folder}/.jali/ledger.db").entries()]
-
-
 def clean(outcome: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     assert "Traceback" not in outcome.stdout + outcome.stderr
     assert SECRET not in outcome.stdout + outcome.stderr
     return outcome
-
-
-@pytest.fixture(scope="session")
-def shared_prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prefect server for the runs of which the server is not what is tested."""
-    state = State(tmp_path_factory.mktemp("prefect"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_HOME", str(state.folder))
-        patch.delenv("PREFECT_API_URL", raising=False)
-        with prefect_server(state) as wait:
-            url = os.environ["PREFECT_API_URL"]
-            wait()
-            yield url
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +100,7 @@ def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) ->
 def test_state_is_private_to_its_owner(finished) -> None:
     folder, _, _ = finished
     for path in [folder / ".jali", *(folder / ".jali").rglob("*")]:
-        is_our_code = path.suffix == ".py"  # copied with the mode it has in the repository
-        assert is_our_code or path.stat().st_mode & 0o077 == 0, path
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path, shared_prefect: str) -> None:
@@ -234,50 +177,20 @@ def test_a_folder_that_cannot_be_written_ends_with_three() -> None:
     assert "cannot write there" in outcome.stderr
 
 
-def servers_of(folder: Path) -> list[str]:
-    """Processes that still have this folder's state open as their home."""
-    mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_one_works(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     arguments = [*write_ratings(tmp_path, made_up_ratings()), "--folds", "5"]
-    process = subprocess.Popen(
-        [JALI, "run", *arguments, "--set", "pmf.n_sweeps=20000"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    with process.stderr as lines:
-        said = []
-        for line in lines:
-            said.append(line)
-            if "Cross-validating" in line:
-                time.sleep(0.5)
-                os.killpg(process.pid, how)
-                interrupted = time.monotonic()
-        code = process.wait(timeout=60)
+    slow_run = [JALI, "run", *arguments, "--set", "pmf.n_sweeps=20000"]
+    outcome, seconds = signalled(slow_run, tmp_path, "Cross-validating", how)
     if how == signal.SIGINT:
-        assert code == 130
-        assert said[-1].startswith("jali: interrupted.")
-        assert "Exception ignored" not in "".join(said)
-        assert "Traceback" not in "".join(said)
+        assert outcome.returncode == 130
+        assert outcome.stderr.splitlines()[-1].startswith("jali: interrupted.")
+        assert "Exception ignored" not in outcome.stderr
+        assert "Traceback" not in outcome.stderr
         assert outcomes(tmp_path) == ["given back"]
-        assert time.monotonic() - interrupted < 15
+        assert seconds < 15
     deadline = time.monotonic() + 20
     while servers_of(tmp_path):
         assert time.monotonic() < deadline, servers_of(tmp_path)

@@ -1,0 +1,92 @@
+"""The command as a person types it: `jali` in a process of its own, and what it works on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from models.ratings import Ratings
+from tasks.ledger import Ledger
+
+JALI = str(Path(sys.executable).with_name("jali"))
+SECRET = "unmistakable-user"
+
+
+def environment(**more: str) -> dict[str, str]:
+    ours = ("MLFLOW_", "PREFECT_", "JALI_", "COLUMNS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
+
+
+def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [JALI, *arguments],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def signalled(
+    command: list[str], folder: Path, at: str, how: signal.Signals, **more: str
+) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run `command` until it says `at`, then send `how` to it; also returns the seconds from there to its end."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(**more),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    sent = 0.0
+    with process.stderr as lines:
+        said = []
+        for line in lines:
+            said.append(line)
+            if at in line and not sent:
+                time.sleep(0.5)
+                os.killpg(process.pid, how)
+                sent = time.monotonic()
+        code = process.wait(timeout=60)
+    return subprocess.CompletedProcess(command, code, "", "".join(said)), time.monotonic() - sent
+
+
+def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
+    """A ratings file and an items file in `folder`; returns the arguments that name them."""
+    lines = [
+        f"{SECRET}-{user},{ratings.catalogue.items[item]},{value:g}"
+        for user, item, value in zip(ratings.users, ratings.items, ratings.values, strict=True)
+    ]
+    (folder / "films.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
+    items = [
+        f"{item},{title},a|b" for item, title in zip(ratings.catalogue.items, ratings.catalogue.titles, strict=True)
+    ]
+    (folder / "items.csv").write_text("\n".join(["item,title,genres", *items, ""]))
+    return ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1"]
+
+
+def outcomes(folder: Path) -> list[str]:
+    """What became of every reservation in the folder's ledger."""
+    return [entry.outcome for entry in Ledger(f"sqlite:///{folder}/.jali/ledger.db").entries()]
+
+
+def servers_of(folder: Path) -> list[str]:
+    """Processes that still have this folder's state open as their home."""
+    mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
