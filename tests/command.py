@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from models.ratings import Ratings
@@ -79,14 +81,33 @@ def outcomes(folder: Path) -> list[str]:
     return [entry.outcome for entry in Ledger(f"sqlite:///{folder}/.jali/ledger.db").entries()]
 
 
-def servers_of(folder: Path) -> list[str]:
-    """Processes that still have this folder's state open as their home."""
+def processes_of(folder: Path) -> list[Path]:
+    """Under /proc, the processes that have this folder's state as their home: the servers."""
     mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if mark in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-        except OSError:
-            continue
+                found.append(process)
     return found
+
+
+def servers_of(folder: Path) -> list[str]:
+    """What the processes are called that still run for this folder."""
+    called = []
+    for process in processes_of(folder):
+        with suppress(OSError):
+            called.append((process / "cmdline").read_text())
+    return called
+
+
+def privacy_of(process: Path) -> tuple[str, str]:
+    """A process's umask, and how large a core dump it may leave."""
+    umask = re.search(r"^Umask:\s*(\d+)", (process / "status").read_text(), re.MULTILINE)
+    core = re.search(r"^Max core file size\s+(\S+)", (process / "limits").read_text(), re.MULTILINE)
+    assert umask is not None
+    assert core is not None
+    return umask[1], core[1]
+
+
+PRIVATE = ("0077", "0")

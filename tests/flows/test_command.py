@@ -16,7 +16,19 @@ import numpy as np
 import pytest
 
 from models.ratings import Ratings
-from tests.command import JALI, SECRET, environment, jali, outcomes, servers_of, signalled, write_ratings
+from tests.command import (
+    JALI,
+    PRIVATE,
+    SECRET,
+    environment,
+    jali,
+    outcomes,
+    privacy_of,
+    processes_of,
+    servers_of,
+    signalled,
+    write_ratings,
+)
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
@@ -213,6 +225,8 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
         for address in addresses.values():
             with urlopen(address, timeout=10) as response:
                 assert response.status == 200
+        assert len(processes_of(folder)) > 2
+        assert {privacy_of(process) for process in [Path(f"/proc/{process.pid}"), *processes_of(folder)]} == {PRIVATE}
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert servers_of(folder) == []
