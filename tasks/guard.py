@@ -41,7 +41,7 @@ def guarded(stage: str) -> Callable[[Callable[Args, Result]], Callable[Args, Res
 
 
 def _fault(stage: str, error: Exception) -> JaliError:
-    if isinstance(error, OSError) and error.errno in errno.errorcode:
+    if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
         # The system's own words for the number: what the exception says, a library may have written.
         return EnvironmentFault(f"{stage} failed: {os.strerror(error.errno)}. Mend that and run again.")
     return InternalFault(

@@ -105,6 +105,7 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
         "MPLCONFIGDIR": str(folder.parent / "matplotlib"),  # a list of fonts, seconds to make
         "KEEP_DELETED": str(places["deleted"]),
         "MLFLOW_TRACKING_PASSWORD": PASSWORD,
+        "PREFECT_API_AUTH_STRING": f"me:{PASSWORD}",
         "AWS_SECRET_ACCESS_KEY": PASSWORD,
         **({"PREFECT_API_URL": prefect} if prefect else {}),
         **dict(scenario.more),
