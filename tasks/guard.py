@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -43,8 +44,9 @@ def guarded(stage: str) -> Callable[[Callable[Args, Result]], Callable[Args, Res
 
 
 def _fault(stage: str, error: Exception) -> JaliError:
-    if isinstance(error, OSError) and error.strerror:
-        return EnvironmentFault(f"{stage} failed: {error.strerror}. Mend that and run again.")
+    if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
+        # The system's own words for the number: what the exception says, a library may have written.
+        return EnvironmentFault(f"{stage} failed: {os.strerror(error.errno)}. Mend that and run again.")
     if getattr(error, "error_code", None) in LOST:
         return EnvironmentFault(
             f"{stage} failed: MLflow, or the disk or database behind it, no longer does its work. "

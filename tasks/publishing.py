@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -114,14 +115,18 @@ def _register(
     import mlflow
 
     name = f"{source}.{candidate.name}"
-    with TemporaryDirectory(prefix="jali-") as folder, _without_advice(), _release_code_importable():
-        release.save(Path(folder))
+    with TemporaryDirectory(prefix="jali-") as place, _without_advice(), _release_code_importable():
+        folder = Path(place)
+        script, code = (_private_copy(source_file, folder) for source_file in (MODEL_SCRIPT, RELEASE_CODE))
+        files = folder / "release"
+        files.mkdir()
+        release.save(files)
         with mlflow.start_run(run_id=run_id):
             model = mlflow.pyfunc.log_model(
                 name="release",
-                python_model=str(MODEL_SCRIPT),
-                artifacts={"release": folder},
-                code_paths=[str(RELEASE_CODE)],
+                python_model=str(script),
+                artifacts={"release": str(files)},
+                code_paths=[str(code)],
                 signature=_signature(),
                 pip_requirements=[f"{package}=={version(package)}" for package in _NEEDED_TO_SERVE],
             )
@@ -135,6 +140,11 @@ def _register(
             description=_description(source, candidate),
         ).version
     )
+
+
+def _private_copy(file: Path, folder: Path) -> Path:
+    """A copy that its owner alone may read: MLflow copies the mode with the file, and ours has the repository's."""
+    return Path(shutil.copyfile(file, folder / file.name))
 
 
 _NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")

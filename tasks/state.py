@@ -9,6 +9,7 @@ settings when they are imported.
 from __future__ import annotations
 
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def prepare() -> State:
       EnvironmentFault: the folder cannot be made or written to.
     """
     os.umask(0o077)  # files 0600 and folders 0700 from here on, whoever makes them
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold ratings
     state = current_state()
     try:
         for folder in (state.folder, state.artifacts, state.prefect_home):

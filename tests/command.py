@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +38,33 @@ def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
         check=False,
         timeout=240,
     )
+
+
+def signalled(
+    command: list[str], folder: Path, at: str, how: signal.Signals, **more: str
+) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run `command` until it says `at`, then send `how` to it; also returns the seconds from there to its end."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(**more),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    sent = 0.0
+    with process.stderr as lines:
+        said = []
+        for line in lines:
+            said.append(line)
+            if at in line and not sent:
+                time.sleep(0.5)
+                os.killpg(process.pid, how)
+                sent = time.monotonic()
+        code = process.wait(timeout=60)
+    return subprocess.CompletedProcess(command, code, "", "".join(said)), time.monotonic() - sent
 
 
 def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
@@ -72,3 +103,35 @@ def shared_prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             url = os.environ["PREFECT_API_URL"]
             wait()
             yield url
+
+
+def processes_of(folder: Path) -> list[Path]:
+    """Under /proc, the processes that have this folder's state as their home: the servers."""
+    mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (process / "environ").read_bytes():
+                found.append(process)
+    return found
+
+
+def servers_of(folder: Path) -> list[str]:
+    """What the processes are called that still run for this folder."""
+    called = []
+    for process in processes_of(folder):
+        with suppress(OSError):
+            called.append((process / "cmdline").read_text())
+    return called
+
+
+def privacy_of(process: Path) -> tuple[str, str]:
+    """A process's umask, and how large a core dump it may leave."""
+    umask = re.search(r"^Umask:\s*(\d+)", (process / "status").read_text(), re.MULTILINE)
+    core = re.search(r"^Max core file size\s+(\S+)", (process / "limits").read_text(), re.MULTILINE)
+    assert umask is not None
+    assert core is not None
+    return umask[1], core[1]
+
+
+PRIVATE = ("0077", "0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -19,7 +18,20 @@ import pandas as pd
 import pytest
 
 from models.ratings import Ratings
-from tests.command import JALI, SECRET, clean, environment, jali, outcomes, write_ratings
+from tests.command import (
+    JALI,
+    PRIVATE,
+    SECRET,
+    clean,
+    environment,
+    jali,
+    outcomes,
+    privacy_of,
+    processes_of,
+    servers_of,
+    signalled,
+    write_ratings,
+)
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
@@ -110,8 +122,7 @@ def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) ->
 def test_state_is_private_to_its_owner(finished) -> None:
     folder, _, _ = finished
     for path in [folder / ".jali", *(folder / ".jali").rglob("*")]:
-        is_our_code = path.suffix == ".py"  # copied with the mode it has in the repository
-        assert is_our_code or path.stat().st_mode & 0o077 == 0, path
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path, shared_prefect: str) -> None:
@@ -251,50 +262,20 @@ def test_a_folder_that_cannot_be_written_ends_with_three() -> None:
     assert "cannot write there" in outcome.stderr
 
 
-def servers_of(folder: Path) -> list[str]:
-    """Processes that still have this folder's state open as their home."""
-    mark = f"PREFECT_HOME={folder / '.jali' / 'prefect'}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_one_works(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     arguments = [*write_ratings(tmp_path, made_up_ratings()), "--folds", "5"]
-    process = subprocess.Popen(
-        [JALI, "run", *arguments, "--set", "pmf.n_iterations=20000"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    with process.stderr as lines:
-        said = []
-        for line in lines:
-            said.append(line)
-            if "Cross-validating" in line:
-                time.sleep(0.5)
-                os.killpg(process.pid, how)
-                interrupted = time.monotonic()
-        code = process.wait(timeout=60)
+    slow_run = [JALI, "run", *arguments, "--set", "pmf.n_iterations=20000"]
+    outcome, seconds = signalled(slow_run, tmp_path, "Cross-validating", how)
     if how == signal.SIGINT:
-        assert code == 130
-        assert said[-1].startswith("jali: interrupted.")
-        assert "Exception ignored" not in "".join(said)
-        assert "Traceback" not in "".join(said)
+        assert outcome.returncode == 130
+        assert outcome.stderr.splitlines()[-1].startswith("jali: interrupted.")
+        assert "Exception ignored" not in outcome.stderr
+        assert "Traceback" not in outcome.stderr
         assert outcomes(tmp_path) == ["given back"]
-        assert time.monotonic() - interrupted < 15
+        assert seconds < 15
     deadline = time.monotonic() + 20
     while servers_of(tmp_path):
         assert time.monotonic() < deadline, servers_of(tmp_path)
@@ -317,6 +298,8 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
         for address in addresses.values():
             with urlopen(address, timeout=10) as response:
                 assert response.status == 200
+        assert len(processes_of(folder)) > 2
+        assert {privacy_of(process) for process in [Path(f"/proc/{process.pid}"), *processes_of(folder)]} == {PRIVATE}
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert servers_of(folder) == []

@@ -41,6 +41,16 @@ def test_a_full_disk_is_the_environments_fault() -> None:
         fails()
 
 
+def test_a_system_error_is_told_in_the_systems_words_and_not_in_the_librarys() -> None:
+    @guarded("Reading")
+    def fails() -> None:
+        raise OSError(5, "user 4711 rated 5", "user 4711")
+
+    with pytest.raises(EnvironmentFault, match=r"^Reading failed: Input/output error\.") as fault:
+        fails()
+    assert "4711" not in str(fault.value)
+
+
 def test_exit_codes_are_those_of_the_design() -> None:
     codes = {kind.__name__: kind.exit_code for kind in (SpecError, ValidationFailed, EnvironmentFault, JaliError)}
     assert codes == {"SpecError": 2, "ValidationFailed": 1, "EnvironmentFault": 3, "JaliError": 4}
