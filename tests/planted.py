@@ -21,7 +21,9 @@ N_ITEMS, POPULAR = 60, 17
 QUOTED = f"{ID}-7 and {NUMERIC_ID} rated; {COUNT} of {N_RATINGS} by {N_USERS}: {list(PATTERN)}, seed {SEED}"
 """What a library might say of the ratings it fails on."""
 
-INPUTS = ("films.csv", "items.csv")
+INPUTS = ("films.csv", "asked.csv", "items.csv")
+ASKED = "0.7345182961"
+"""An epsilon that half the users ask for; no mean and no threshold comes out like it by chance."""
 
 
 def write_planted(folder: Path, *more_rows: str) -> list[str]:
@@ -37,6 +39,8 @@ def write_planted(folder: Path, *more_rows: str) -> list[str]:
     rows = [f"{ID}-{user},i{item},{value}" for (user, item), value in zip(pairs, rng.integers(1, 6, len(pairs)))]  # noqa: B905
     rows += [f"{NUMERIC_ID},i{item},{value}" for item, value in enumerate(PATTERN)]
     (folder / "films.csv").write_text("\n".join(["user,item,rating", *rows, *more_rows, ""]))
+    asked = [f"{ID}-{user},{ASKED}" for user in range(0, N_USERS - 1, 2)]
+    (folder / "asked.csv").write_text("\n".join(["user,epsilon", *asked, ""]))
     items = [f"i{item},Title {item},a|b" for item in range(N_ITEMS)]
     (folder / "items.csv").write_text("\n".join(["item,title,genres", *items, ""]))
     return ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1"]
@@ -54,6 +58,8 @@ def secrets_of(folder: Path) -> tuple[Secret, ...]:
         Secret.count("ratings", N_RATINGS),
         Secret.ratings("somebody's ratings", PATTERN),
         Secret.text("bad value", BAD_VALUE),
+        Secret.text("what half the users asked for", ASKED),
+        Secret.digests("digest of the preferences", (folder / "asked.csv").read_bytes()),
         Secret.big_number("seed", SEED),
         Secret.big_number("generator's start", inside["state"]),
         Secret.big_number("generator's increment", inside["inc"]),

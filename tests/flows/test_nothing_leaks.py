@@ -50,12 +50,18 @@ class Scenario:
 
 SLOW = ("--set", "pmf.n_iterations=20000")
 
+ENVIRONMENT = ("reading", "logging", "publishing")
+"""Stages in which the planted exception is one of a disk's or a server's."""
+PREFERENCES = ("--preferences", "asked.csv", "--default-epsilon", "0.1", "--cap", "1", "--unit", "rating")
+
 SCENARIOS = [
     Scenario("a whole run", own_prefect=True),
-    *(Scenario(f"{stage} fails", 3 if stage == "reading" else 4, plants=(stage,)) for stage in STAGES),
+    *(Scenario(f"{stage} fails", 3 if stage in ENVIRONMENT else 4, plants=(stage,)) for stage in STAGES),
     Scenario("bad rows", 1, bad_rows=BAD_ROWS),
     Scenario("validate", command=("validate",)),
     Scenario("validate bad rows", 1, command=("validate",), bad_rows=BAD_ROWS),
+    Scenario("preferences", command=("run", "--folds", "2", "--report", "report.json", *PREFERENCES)),
+    Scenario("a paper's figure", command=("reproduce", "zhang-fig3", "--folds", "2", "--page", "page.md")),
     Scenario("interrupted", 130, command=("run", "--folds", "2", *SLOW), sends=signal.SIGINT),
     Scenario("killed", -9, command=("run", "--folds", "2", *SLOW), sends=signal.SIGKILL),
     Scenario(
