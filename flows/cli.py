@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.exits import exit_codes
-from models.errors import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -389,16 +388,15 @@ def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
 
 
 def _show(job: Job, results: list[Result], seconds: float) -> None:
-    from flows.report import report, result_table, spending, weaknesses, write_report
+    from flows.report import closing_lines, report, result_table, write_report
 
     out = _console()
     out.print()
     out.print(result_table(results, out.width))
     if job.report:
         write_report(job.report, report(job, results, seconds))
-    for line in weaknesses(results):
-        out.print(f"\n{line}", highlight=False)
-    _say_what_next(out, job, spending(job, results), seconds)
+    for line in closing_lines(job, results, seconds):
+        out.print(line, highlight=False, markup=False)
 
 
 @contextmanager
@@ -409,19 +407,6 @@ def _progress(console: Console, first: str) -> Iterator[None]:
     with displayed(console):
         stage(first)
         yield
-
-
-def _say_what_next(out: Console, job: Job, spending: list[str], seconds: float) -> None:
-    say: Callable[[str], None] = lambda text: out.print(text, highlight=False, markup=False)  # noqa: E731
-    say("")
-    say("RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds.")
-    for line in spending:
-        say(line)
-    say(f"It took {seconds:.0f} s. Next:")
-    say("  jali ui            compare the runs in MLflow, and see the registered versions")
-    say("  jali ledger show   what was spent so far, release by release")
-    if job.report:
-        say(f"  {shown(job.report)}   the same figures and more, as JSON")
 
 
 def _prepare() -> State:

@@ -44,6 +44,22 @@ def result_table(results: list[Result], width: int) -> Table:
     return table
 
 
+def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
+    """What stands below the table: why a verdict is less than proven, what was spent, what to do next."""
+    weak = weaknesses(results)
+    lines = [line for reason in weak for line in ("", reason)]
+    lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
+    lines += [*spending(job, results), f"It took {seconds:.0f} s. Next:"]
+    lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
+    lines += ["  jali ledger show   what was spent so far, release by release"]
+    proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
+    if job.publish and weak and proven:
+        lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
+    if job.report:
+        lines.append(f"  {shown(job.report)}   the same figures and more, as JSON")
+    return lines
+
+
 def weaknesses(results: list[Result]) -> list[str]:
     """Why a verdict is less than proven, in a sentence for all that share the reason."""
     names: dict[tuple[str, str], list[str]] = {}
