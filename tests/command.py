@@ -21,6 +21,8 @@ from tasks.state import State
 
 JALI = str(Path(sys.executable).with_name("jali"))
 SECRET = "unmistakable-user"
+TWO = ("--folds", "2", "--recommenders", "pmf,pdp-histogram")
+"""As little as a whole run can be, where the recommenders are not what is tested."""
 
 
 def environment(**more: str) -> dict[str, str]:
