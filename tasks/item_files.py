@@ -41,6 +41,9 @@ ML_100K_GENRES = [
     "War",
     "Western",
 ]
+MOST_FEATURES = 2_000
+"""Every item has a number for every feature. The Tag Genome, the richest of MovieLens' files, has 1,128 tags."""
+
 NO_GENRES = "(no genres listed)"
 TAG_COLUMNS = ("genres", "tags", "features")
 
@@ -91,6 +94,11 @@ def catalogue_of(items: list[str], titles: list[str], tags: list[str], where: st
         raise SpecError(f"{where} must name every item once; an id is missing or occurs again.")
     tags_of = [[tag for tag in text.split("|") if tag and tag != NO_GENRES] for text in tags]
     names = sorted({tag for tags in tags_of for tag in tags})
+    if len(names) > MOST_FEATURES:
+        raise SpecError(
+            f"{where} has more than {MOST_FEATURES:,} different genres or tags. Leave out those that few items have, "
+            "and check that what separates them is |."
+        )
     column = {name: at for at, name in enumerate(names)}
     features = np.zeros((len(items), len(names)), np.float32)
     for row, its_tags in enumerate(tags_of):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
@@ -33,6 +34,16 @@ class TableSource(BaseModel, frozen=True, extra="forbid"):
     """`NAME` or `SCHEMA.NAME`, of a database."""
     query: str | None = Field(default=None, min_length=1)
     """In the database's SQL; stored and shown with the run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_where_it_is(cls, told: Any) -> Any:
+        if isinstance(told, dict) and told.get("path") is None:
+            raise ValueError(
+                "it is said how to read a table and not where it is; say --ratings or --preferences with a path, a web "
+                "address or a database, or, in a configuration, `path`"
+            )
+        return told
 
     @field_validator("delimiter")
     @classmethod

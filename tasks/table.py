@@ -77,11 +77,18 @@ def numbers(column: pa.ChunkedArray, precision: type[np.floating]) -> NDArray[An
     """The values as numbers with NaN where there is none; as text, of dtype object, when one is no number."""
     codes, labels = _dictionary(column)
     try:
-        values = np.array([float(label) for label in labels] + [np.nan])
+        values = np.array([*map(_number, labels), np.nan])
     except ValueError:
         return np.array([*labels, None], dtype=object)[codes]
     with np.errstate(over="ignore"):  # what is beyond every scale may as well be infinite
         return values.astype(precision)[codes]
+
+
+def _number(label: str) -> float:
+    """As programs write numbers. Raises ValueError also for `1_0` and for digits of other scripts."""
+    if "_" in label or not label.isascii():
+        raise ValueError
+    return float(label)
 
 
 def _dictionary(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:

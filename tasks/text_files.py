@@ -86,4 +86,9 @@ def parse(
             f"{file} has a line that does not have {width} columns separated by {shown}, as the first line has. Mend "
             "the file, or declare the delimiter with --delimiter."
         )
+    if "straddling" in kind:  # two of the reader's blocks, which have a megabyte
+        raise SpecError(
+            f"{file} has a line of a megabyte or more: it is no table of {file.what}, a quotation mark is left open, "
+            "or its line ends are not those of Unix or Windows. Mend the file."
+        )
     raise SpecError(f"{file} cannot be read as UTF-8 text in columns. Convert it to UTF-8.")

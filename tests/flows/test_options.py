@@ -99,6 +99,12 @@ def test_malformed_options_are_one_sentence(given: dict[str, Any], sentence: str
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("given", [{"ratings": {"delimiter": ";"}}, {"preferences": {"default": "1"}}])
+def test_how_to_read_a_table_without_where_it_is_says_what_is_missing(given: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="say --ratings or --preferences with a path"):
+        job(None, **given)
+
+
 @pytest.mark.parametrize("content", ["privacy: 3\n", "settings: [a]\n", "settings: {pmf: 3}\n", "folds: {a: b}\n"])
 def test_a_file_with_the_wrong_shape_is_one_sentence(content: str) -> None:
     Path("c.yaml").write_text(content)

@@ -123,6 +123,7 @@ def test_the_join_is_what_a_dictionary_would_find(pairs: bool) -> None:
         ("user,epsilon\nann,1\n,1\n", ["preference-user-present"], "2."),
         ("user,epsilon\nann,\nbob,NaN\n", ["preference-present"], "1, 2."),
         ("user,epsilon\nann,1\nbob,much\n", ["preference-known"], "2."),
+        ("user,epsilon\nann,1_0\nbob,٣\n", ["preference-known"], "1, 2."),
         ("user,epsilon\nann,-1\n", ["preference-range"], "1."),
         ("user,epsilon\nann,1000.5\nbob,1000\ncat,0\n", ["preference-range"], "1."),
         ("user,epsilon\nann,inf\n", ["preference-range"], "1."),

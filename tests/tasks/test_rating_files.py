@@ -96,6 +96,7 @@ SECRET = "secret-4711"
         ("r.csv", f"user;item;rating\n{SECRET};1;5\n", "is the delimiter another"),
         ("r.csv", f"user,item,stars\n{SECRET},1,5\n", "no column is named rating"),
         ("r.csv", f"user,item,rating\n{SECRET},1,5\nb,1\n", "does not have 3 columns"),
+        ("r.csv", f"user,item,rating\n{SECRET},1,{'5' * 2**21}\n", "a line of a megabyte"),
         ("u.data", f"{SECRET} 1 5\n", "first line has 1"),
         ("ratings.dat", f"{SECRET},1,5,7\n", "first line has 1"),
     ],
@@ -195,6 +196,7 @@ def test_other_item_files_have_titles_and_tags(tmp_path: Path, name: str, text: 
         ("items.csv", "name\nA\n", "must name its columns"),
         ("movies.dat", "1::A\n", "3 fields"),
         ("u.item", "1|A\n", "24 fields"),
+        ("items.csv", f"item,tags\n1,{'|'.join(map(str, range(2001)))}\n", "more than 2,000 different"),
     ],
 )
 def test_a_bad_item_file_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, sentence: str) -> None:

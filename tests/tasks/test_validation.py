@@ -42,6 +42,8 @@ def test_good_ratings_become_ratings() -> None:
         (("dan", "x", None), {"rating-present"}),
         (("dan", "x", "NaN"), {"rating-present"}),
         (("dan", "x", "good"), {"rating-type"}),
+        (("dan", "x", "0_3"), {"rating-type"}),
+        (("dan", "x", "٣"), {"rating-type"}),
         (("dan", "x", "6"), {"rating-range", "rating-step"}),
         (("dan", "x", "0"), {"rating-range", "rating-step"}),
         (("dan", "x", "inf"), {"rating-range", "rating-step"}),
