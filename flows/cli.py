@@ -149,24 +149,9 @@ def run_command(
 
             job = job_from(
                 config,
-                ratings={
-                    "path": ratings,
-                    "format": format_name,
-                    "columns": columns,
-                    "delimiter": delimiter,
-                    "table": table,
-                    "query": query,
-                    "checksum": checksum,
-                },
+                ratings=_table(ratings, format_name, columns, delimiter, table, query, checksum),
                 privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
-                preferences={
-                    "path": preferences,
-                    "table": preferences_table,
-                    "query": preferences_query,
-                    "default": default_epsilon,
-                    "cap": cap,
-                    "levels": levels,
-                },
+                preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
                 assignments=set_ or [],
                 other={
                     "items": items,
@@ -202,6 +187,7 @@ def validate_command(
     levels: LevelPairs = None,
     unit: UnitText = None,
     folds: FoldsText = None,
+    source: SourceName = None,
 ) -> None:
     """Say which rows of the ratings, and of the preferences, are bad.
 
@@ -214,26 +200,11 @@ def validate_command(
 
         job = job_from(
             config,
-            ratings={
-                "path": ratings,
-                "format": format_name,
-                "columns": columns,
-                "delimiter": delimiter,
-                "table": table,
-                "query": query,
-                "checksum": checksum,
-            },
+            ratings=_table(ratings, format_name, columns, delimiter, table, query, checksum),
             privacy={"unit": unit},
-            preferences={
-                "path": preferences,
-                "table": preferences_table,
-                "query": preferences_query,
-                "default": default_epsilon,
-                "cap": cap,
-                "levels": levels,
-            },
+            preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
             assignments=[],
-            other={"items": items, "scale": scale, "folds": folds},
+            other={"items": items, "scale": scale, "folds": folds, "source": source},
         )
         from tasks.loading import load  # after the arguments: it brings Prefect along, and pandas
         from tasks.validation import explain
@@ -257,6 +228,9 @@ def reproduce_command(
     format_name: FormatText = None,
     columns: ColumnsText = None,
     delimiter: DelimiterText = None,
+    table: TableName = None,
+    query: QueryText = None,
+    checksum: Checksum = None,
     folds: FoldsText = None,
     source: SourceName = None,
     page: Annotated[
@@ -273,21 +247,20 @@ def reproduce_command(
         began = perf_counter()
         with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
             from flows.options import job_from
-            from flows.report import require_writable
             from flows.reproduce import experiment_named, reproduce
-            from flows.reproduction_report import statements_table, write_page
+            from flows.reproduction_report import require_page, statements_table, write_page
 
             for name in experiments:
                 experiment_named(name)
             job = job_from(
                 None,
-                ratings={"path": ratings, "format": format_name, "columns": columns, "delimiter": delimiter},
+                ratings=_table(ratings, format_name, columns, delimiter, table, query, checksum),
                 privacy={},
                 assignments=[],
                 other={"items": items, "scale": scale, "folds": folds, "source": source, "publish": False},
             )
             if page:
-                require_writable(page, "page", ".md")
+                require_page(page)
             wait_for_prefect()
             done = reproduce(experiments, job)
             if page:
@@ -368,6 +341,27 @@ def ui_command() -> None:
             with suppress(KeyboardInterrupt):
                 signal.pause()
             typer.echo("Stopping them ...")
+
+
+def _table(
+    path: str | None,
+    format_name: str | None,
+    columns: str | None,
+    delimiter: str | None,
+    table: str | None,
+    query: str | None,
+    checksum: str | None,
+) -> dict[str, str | None]:
+    """Where the ratings are, as job_from takes it."""
+    file = {"path": path, "format": format_name, "columns": columns, "delimiter": delimiter, "checksum": checksum}
+    return {**file, "table": table, "query": query}
+
+
+def _asked(
+    path: str | None, table: str | None, query: str | None, default: str | None, cap: str | None, levels: str | None
+) -> dict[str, str | None]:
+    """Where the preferences are and what is declared of them, as job_from takes it."""
+    return {"path": path, "table": table, "query": query, "default": default, "cap": cap, "levels": levels}
 
 
 def _prefect() -> AbstractContextManager[Callable[[], None]]:

@@ -15,9 +15,9 @@ from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
+from tasks.paths import home_path, require_file
 from tasks.preferences_source import PreferencesSource
 from tasks.rating_files import RatingsSource, catalogue_is_public
-from tasks.sources import home_path, require_file
 
 
 def _scale(value: Any) -> Any:

@@ -36,11 +36,14 @@ def totals(ledger: Ledger, source: str | None) -> list[str]:
     lines = []
     for name, unit, relation in sorted(spent):
         if source in (None, name):
-            epsilon, delta, is_proven = ledger.spent(name, unit=unit, relation=relation)
+            total = ledger.spent(name, unit=unit, relation=relation)
             also = "releases with unit user included" if unit == "rating" else "besides what each rating pays"
-            changed = relation.replace("_", " ")
-            how = "spent" if is_proven else "claimed, and not proven,"
-            lines.append(f"{name}: ε={epsilon:g}, δ={delta:g} {how} for each {unit} ({changed}), by addition, {also}.")
+            how = "spent" if total.is_proven else "claimed, and not proven,"
+            whom = f"for each {unit} ({relation.replace('_', ' ')})"
+            line = f"{name}: ε={total.epsilon:g}, δ={total.delta:g} {how} {whom}, by addition, {also}"
+            if total.without_promise:
+                line += f"; {', '.join(total.without_promise)} promised nothing of it, so that nothing bounds the whole"
+            lines.append(f"{line}.")
     if not lines:
         others = ", ".join(sorted({name for name, _, _ in spent}))
         of = f" of {source}" if source else ""

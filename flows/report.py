@@ -12,7 +12,9 @@ from rich.table import Table
 from flows.job import Job
 from flows.run import Result
 from models.errors import EnvironmentFault, SpecError, shown
-from tasks.sources import home_path
+from models.privacy.guarantee import Guarantee
+from tasks.ledger import spending
+from tasks.paths import home_path
 
 FULL_WIDTH = 79
 LONGEST_NAME = 250  # bytes; with .part it is still a name
@@ -23,7 +25,7 @@ def result_table(results: list[Result], width: int) -> Table:
     full = width >= FULL_WIDTH
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("recommender", no_wrap=True)
-    table.add_column("protects")
+    table.add_column("protects", min_width=13)
     table.add_column("ε", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for heading in ("RMSE\n± sd", *(("MAE", "within\n1", "fit") if full else ()), "ver."):
@@ -49,7 +51,7 @@ def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
     weak = weaknesses(results)
     lines = [line for reason in weak for line in ("", reason)]
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
-    lines += [*spending(job, results), f"It took {seconds:.0f} s. Next:"]
+    lines += [*spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
@@ -61,31 +63,37 @@ def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
 
 
 def weaknesses(results: list[Result]) -> list[str]:
-    """Why a verdict is less than proven, in a sentence for all that share the reason."""
-    names: dict[tuple[str, str], list[str]] = {}
+    """Why verdicts are less than proven, in a sentence for all that share the reasons."""
+    names: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for result in results:
         promise = result.candidate.guarantee
         if promise.verdict in ("conditional", "broken"):
-            names.setdefault((promise.verdict, promise.conditions[-1]), []).append(result.candidate.name)
-    return [f"{', '.join(who)}: {verdict}; {reason}." for (verdict, reason), who in names.items()]
+            names.setdefault((promise.verdict, promise.weaknesses), []).append(result.candidate.name)
+    return [f"{', '.join(who)}: {verdict}; {'; '.join(reasons)}." for (verdict, reasons), who in names.items()]
 
 
-def spending(job: Job, results: list[Result]) -> list[str]:
-    """What the run spent, a sentence per relation; sums over releases that speak of the same neighbours."""
+def spending_lines(job: Job, results: list[Result]) -> list[str]:
+    """What the run spent, a sentence per relation in which something was promised."""
+    published = _published(results)
     lines = []
-    published = [result for result in results if result.version]
-    for relation in dict.fromkeys(result.candidate.guarantee.relation for result in published):
-        alike = [result for result in published if result.candidate.guarantee.relation == relation]
-        epsilon = f"ε={sum(result.epsilon_spent for result in alike):g}"
-        if job.privacy.unit == "user":
-            epsilon += f" at δ={sum(result.candidate.guarantee.delta for result in alike):g}"
-        whom = f"for any {job.privacy.unit} of {job.source} ({str(relation).replace('_', ' ')})"
-        if all(result.candidate.guarantee.verdict == "proven" for result in alike):
+    for relation in dict.fromkeys(promise.relation for _, promise in published):
+        assert relation is not None
+        total = spending(published, relation)
+        epsilon = f"ε={total.epsilon:g}" + (f" at δ={total.delta:g}" if total.delta else "")
+        whom = f"for any {job.privacy.unit} of {job.source} ({relation.replace('_', ' ')})"
+        if total.is_proven:
             lines.append(f"This run spent at most {epsilon} {whom}.")
-        else:
-            names = ", ".join(result.candidate.name for result in alike)
-            lines.append(f"{names}: {epsilon} claimed {whom}, and not proven.")
+            continue
+        which = ", ".join(name for name, _ in published if name not in total.without_promise)
+        line = f"{which}: {epsilon} claimed {whom}"
+        rest = ", ".join(total.without_promise)
+        line += f"; {rest}, published too, promised nothing of it" if rest else ", and not proven"
+        lines.append(f"{line}.")
     return lines or ["Nothing was published and nothing spent."]
+
+
+def _published(results: list[Result]) -> list[tuple[str, Guarantee]]:
+    return [(result.candidate.name, result.candidate.guarantee) for result in results if result.version]
 
 
 def _details(result: Result, client: dict[str, float]) -> tuple[str, str, str]:
@@ -120,17 +128,16 @@ def report(job: Job, results: list[Result], seconds: float) -> dict[str, Any]:
 
 
 def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]]:
-    """Claimed and proven epsilon of what was published; proven is null when that of any release is not."""
-    sums: dict[str, dict[str, float | None]] = {}
-    for result in results:
-        promise = result.candidate.guarantee
-        if result.version and promise.relation:
-            before = sums.get(promise.relation, {"claimed": 0.0, "proven": 0.0})
-            proven = promise.proven_epsilon
-            sums[promise.relation] = {
-                "claimed": (before["claimed"] or 0) + result.epsilon_spent,
-                "proven": None if proven is None or before["proven"] is None else before["proven"] + proven,
-            }
+    """Claimed and proven epsilon of all that was published; null where a release promises nothing of the kind."""
+    published = _published(results)
+    sums = {}
+    for relation in dict.fromkeys(promise.relation for _, promise in published):
+        assert relation is not None
+        total = spending(published, relation)
+        sums[str(relation)] = {
+            "claimed": None if total.without_promise else total.epsilon,
+            "proven": total.epsilon if total.is_proven else None,
+        }
     return sums
 
 

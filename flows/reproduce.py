@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 
 from prefect import flow
 from prefect.futures import as_completed
@@ -30,10 +32,21 @@ class Reproduction:
     """What one experiment came to on one set of ratings."""
 
     experiment: Experiment
-    source: str
-    n_folds: int
+    job: Job
     outcomes: Mapping[Cell, Outcome]
     scale_width: float
+
+    @property
+    def command(self) -> str:
+        """What runs it again, in a folder that holds the files."""
+        words = ["jali", "reproduce", self.experiment.name]
+        if self.job.ratings:
+            words += ["--ratings", self.job.ratings.name]
+        if self.job.items:
+            words += ["--items", Path(self.job.items).name]
+        if self.job.scale:
+            words += ["--scale", str(self.job.scale)]
+        return " ".join(map(quote, [*words, "--source", self.job.source, "--folds", str(self.job.folds)]))
 
     @property
     def statements(self) -> list[tuple[str, ...]]:
@@ -70,7 +83,7 @@ def reproduce(names: list[str], job: Job) -> list[Reproduction]:
     for name in names:
         experiment = experiment_named(name)
         outcomes = compute(experiment, ratings, job.folds)
-        done.append(Reproduction(experiment, job.source, job.folds, outcomes, ratings.scale.width))
+        done.append(Reproduction(experiment, job, outcomes, ratings.scale.width))
         log_reproduction_task(job.source, experiment, outcomes, done[-1].statements, job.folds, ratings.scale.width)
     return done
 

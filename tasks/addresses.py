@@ -14,18 +14,22 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import sqlalchemy as sa
 
 from models.errors import SpecError
+from tasks.paths import home_path
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 VARIABLES_ALONE = re.compile(r"(\$\{\w+\})*")
+VALUE_ALONE = r"(?!(\$\{\w+\})+([&;]|$))[^&;]"
 LITERAL_SECRET = re.compile(
-    r"(?i)(pass(word|wd)|pwd|secret|token|signature|credential|api_?key|\bsig)[^=&;]*="
-    r"(?!(\$\{\w+\})+([&;]|$))[^&;]"
+    rf"(?i)(pass|pwd|secret|token|signature|credential|key|auth|jwt|bearer|\bsig)[^=&;?/]*={VALUE_ALONE}"
 )
-"""A setting in an address that looks like a secret and is not `${NAME}`."""
+"""A setting in a database's address that looks like a secret and is not `${NAME}`."""
+LITERAL_SETTING = re.compile(rf"(?i)(^|[&;])(?!(download|dl|raw|alt|format|version|v)=)[^=&;]*={VALUE_ALONE}")
+"""A setting in a web address that is not `${NAME}`, but for a few that are known to hold no secret."""
 
 NO_SECRETS = (
-    "an address is stored and shown with the run, and this one holds a password. Write ${NAME} in its place, in single "
-    "quotes, where NAME is an environment variable that holds it; or leave it to the driver (PGPASSWORD, ~/.pgpass)"
+    "an address is stored and shown with the run, and this one holds a password or what may be one. Write ${NAME} in "
+    "its place, in single quotes, where NAME is an environment variable that holds it; or leave it to the driver "
+    "(PGPASSWORD, ~/.pgpass)"
 )
 
 
@@ -58,7 +62,13 @@ def complaint_about(address: str) -> str | None:
             "this is no address that can be read. A file on the web is written https://HOST/FILE, a database "
             "postgresql+psycopg://HOST/DATABASE or sqlite:///FILE"
         )
-    setting = LITERAL_SECRET.search(unquote(address.partition("?")[2]))
+    plain = unquote(address)
+    if is_web(address):
+        setting = bool(
+            "#" in plain or LITERAL_SETTING.search(plain.partition("?")[2]) or ";" in plain.partition("?")[0]
+        )
+    else:
+        setting = LITERAL_SECRET.search(plain) is not None
     return NO_SECRETS if setting or not VARIABLES_ALONE.fullmatch(str(secret)) else None
 
 
@@ -117,9 +127,15 @@ def database_url(address: str) -> sa.URL:
         username=expanded(url.username) if url.username else None,
         password=expanded(str(url.password)) if url.password else None,
         host=expanded(url.host) if url.host else None,
-        database=expanded(url.database) if url.database else None,
+        database=_database(url),
         query={
             name: expanded(value) if isinstance(value, str) else tuple(map(expanded, value))
             for name, value in url.query.items()
         },
     )
+
+
+def _database(url: sa.URL) -> str | None:
+    name = expanded(url.database) if url.database else None
+    is_file = name and url.get_backend_name() == "sqlite"
+    return str(home_path(name)) if name and is_file else name

@@ -8,9 +8,10 @@ one whose release failed is marked so, and stays spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import exp
 from typing import Literal, NamedTuple
 from uuid import uuid4
 
@@ -18,7 +19,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from models.errors import EnvironmentFault, InternalFault, NotReleasable
-from models.privacy.guarantee import Guarantee
+from models.privacy.guarantee import Guarantee, Verdict
+from models.privacy.specification import Relation, Unit
 
 State = Literal["reserve", "commit", "publish", "cancel", "fail"]
 
@@ -81,14 +83,27 @@ class Entry:
     state: State
     source: str
     recommender: str
-    unit: str
-    relation: str
-    verdict: str
+    unit: Unit
+    relation: Relation
+    verdict: Verdict
     claimed_epsilon: float
     proven_epsilon: float | None
     delta: float
     event: str
     note: str
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the ledger remembers of it."""
+        return Guarantee(
+            unit=self.unit,
+            relation=self.relation,
+            epsilon=self.claimed_epsilon,
+            delta=self.delta,
+            verdict=self.verdict,
+            sentence="",
+            reference="",
+        )
 
     @property
     def outcome(self) -> str:
@@ -98,11 +113,35 @@ class Entry:
 
 
 class Spent(NamedTuple):
-    """A sum over releases; it is proven when that of every single one is."""
+    """What releases cost by addition, each in its own relation, and whether that is all there is to say."""
 
     epsilon: float
     delta: float
     is_proven: bool
+    """Whether it is, for every release; never where one promises nothing in this relation."""
+    without_promise: tuple[str, ...] = ()
+    """Recommenders released besides that promise nothing in this relation, so that nothing bounds the whole."""
+
+
+def spending(releases: Iterable[tuple[str, Guarantee]], relation: Relation) -> Spent:
+    """Add up (recommender, guarantee) under one relation.
+
+    A changed rating is one removed and one added: what is private under add_or_remove costs it twice (group privacy).
+    What is private under replace_value alone promises nothing to a rating that is added or removed.
+    """
+    epsilon = delta = 0.0
+    is_proven, without = True, []
+    for name, promise in releases:
+        assert promise.epsilon is not None
+        if promise.relation == relation:
+            epsilon, delta = epsilon + promise.epsilon, delta + promise.delta
+        elif relation == "replace_value" and promise.relation == "add_or_remove":
+            twice = promise.delta * (1 + exp(promise.epsilon)) if promise.delta else 0.0
+            epsilon, delta = epsilon + 2 * promise.epsilon, delta + twice
+        else:
+            without.append(name)
+        is_proven &= promise.verdict == "proven"
+    return Spent(epsilon, delta, is_proven and not without, tuple(dict.fromkeys(without)))
 
 
 class Ledger:
@@ -155,21 +194,13 @@ class Ledger:
             raise self._unreachable(error) from None
         return [Entry(**{name: value for name, value in row.items() if name != "id"}) for row in rows]
 
-    def spent(self, source: str, *, unit: str, relation: str) -> Spent:
+    def spent(self, source: str, *, unit: str, relation: Relation) -> Spent:
         """Epsilon and delta claimed and committed so far on `source`, by addition.
 
         A release that protects a user protects each of the user's ratings as well: it counts for both units.
         """
-        counted = [
-            entry
-            for entry in self.entries(source)
-            if entry.state in SPENT and entry.relation == relation and entry.unit in (unit, "user")
-        ]
-        return Spent(
-            sum(entry.claimed_epsilon for entry in counted),
-            sum(entry.delta for entry in counted),
-            all(entry.proven_epsilon is not None for entry in counted),
-        )
+        counted = [entry for entry in self.entries(source) if entry.state in SPENT and entry.unit in (unit, "user")]
+        return spending([(entry.recommender, entry.guarantee) for entry in counted], relation)
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         if not rows:

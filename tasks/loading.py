@@ -9,11 +9,11 @@ from models.privacy.specification import Unit
 from models.ratings import Catalogue, RatingScale
 from tasks.guard import guarded
 from tasks.item_files import read_items
+from tasks.paths import home_path
 from tasks.preferences import PreferenceTable, read_preferences
 from tasks.preferences_source import PreferencesSource
 from tasks.rating_files import RatingsSource, read_ratings
 from tasks.sample import read_sample
-from tasks.sources import home_path
 from tasks.table import RatingTable
 from tasks.unstored import unstored_task
 

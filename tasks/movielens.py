@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from models.errors import EnvironmentFault, SpecError
+from models.errors import EnvironmentFault, SpecError, shown
 from tasks.downloads import download
-from tasks.sources import home_path
+from tasks.paths import home_path
 from tasks.state import without_credentials
 
 PUBLISHER = "https://files.grouplens.org/datasets/movielens"
 MOST_BYTES = 2**30
-"""What one unpacked file may hold: a hundred times what the largest has."""
+"""What one unpacked file may hold: forty times what the largest has."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def fetch(name: str, to: str) -> list[str]:
     if name not in DATA_SETS:
         raise SpecError(f"there is no data set {name!r} to fetch. Choose from {', '.join(DATA_SETS)}.")
     wanted, target = DATA_SETS[name], home_path(to)
-    if target.exists():
-        raise SpecError(f"{target} exists already. Use it, remove it, or choose another folder with --to.")
     try:
+        if target.exists():
+            raise SpecError(f"{shown(target)} exists already. Use it, remove it, or choose another folder with --to.")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
             archive = _downloaded(name, Path(folder))
@@ -59,7 +59,9 @@ def fetch(name: str, to: str) -> list[str]:
             _unpack(archive, name, (wanted.ratings, wanted.items, wanted.licence), whole)
             whole.rename(target)
     except OSError as error:
-        raise EnvironmentFault(f"{target} cannot be written ({error.strerror}). Choose another with --to.") from None
+        raise EnvironmentFault(
+            f"{shown(target)} cannot be written ({error.strerror}). Choose another with --to."
+        ) from None
     return [
         f"{name} is in {target}. Its licence is in {target / wanted.licence}: research use, no redistribution.",
         "Next:",

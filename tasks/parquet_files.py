@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from models.errors import EnvironmentFault, SpecError
-from tasks.sources import LocalFile, require_file
+from tasks.paths import require_file
+from tasks.sources import LocalFile
 from tasks.table import as_text
 
 

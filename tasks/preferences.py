@@ -49,6 +49,14 @@ class PreferenceTable(Private):
     def __repr__(self) -> str:
         return "<private preferences, not validated>"
 
+    def concerns(self, ratings: RatingTable) -> NDArray[np.bool_]:
+        """Whether the user of each line, and its item where one is named, occur in the ratings; shape (n,)."""
+        users = _rows_among(self.user_labels, ratings.user_labels)
+        occurs = np.append(users, -1)[self.users] >= 0
+        if self.items is not None:
+            occurs &= np.append(_rows_among(self.item_labels, ratings.item_labels), -1)[self.items] >= 0
+        return occurs
+
     def own_epsilon(self, ratings: RatingTable) -> Doubles:
         """What the person of each rating asked for, or the default; shape (n_ratings,). Both tables are valid."""
         users = _rows_among(self.user_labels, ratings.user_labels)[self.users]

@@ -29,7 +29,8 @@ from models.ratings import RatingScale
 from tasks.addresses import is_web
 from tasks.columns import Choose, missing_columns, named_places, read_columns
 from tasks.netflix import is_netflix_name, netflix_files, read_netflix
-from tasks.sources import LocalFile, TableSource, is_folder, local_file
+from tasks.paths import is_folder
+from tasks.sources import LocalFile, TableSource, local_file
 from tasks.table import RatingTable
 from tasks.text_files import first_fields, parse, read_bytes
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 from prefect import task
 
 import models
+from models.errors import EnvironmentFault
 from models.evaluation import client_scores, paper_scores
 from models.metrics import Scores
 from models.papers.experiment import Cell, Outcome
@@ -76,13 +79,16 @@ def outcome_of(folds: Sequence[Mapping[str, Any]]) -> Outcome:
 
 
 def _private_key(path: Path) -> bytes:
-    """The state folder's own key, made when missing."""
-    try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
-    except FileExistsError:
-        pass
-    return path.read_bytes()
+    """The state folder's own key, made when missing: whole or not at all, whoever else is making one."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-") as new:
+        new.write(secrets.token_bytes(KEY_BYTES))
+        new.flush()
+        with suppress(FileExistsError):
+            os.link(new.name, path)
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise EnvironmentFault(f"{path} is damaged. Remove it; cells are then computed anew.")
+    return key
 
 
 def _code_digest() -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator, model_validat
 from models.errors import EnvironmentFault, SpecError, shown
 from tasks.addresses import complaint_about, database_url, is_database, is_web, name_in, web_url
 from tasks.downloads import download
+from tasks.paths import home_path, require_file
 from tasks.state import current_state
 
 CHECKSUM_DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
@@ -108,38 +108,6 @@ class TableSource(BaseModel, frozen=True, extra="forbid"):
             require_file(self.local_path, what)
 
 
-def home_path(path: str) -> Path:
-    """The path with `~` as the home it names; as it stands where there is no such home."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
-
-
-def is_folder(path: Path) -> bool:
-    """Whether there is a folder; a name that none can have is none."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def require_file(path: Path, what: str) -> None:
-    """Raise SpecError unless there is a file at `path`, EnvironmentFault where one may not even look."""
-    try:
-        mode = path.stat().st_mode
-    except PermissionError as error:
-        raise EnvironmentFault(f"the {what} file {shown(path)} cannot be read ({error.strerror}).") from None
-    except (OSError, ValueError):  # too long for a name, or with characters that no name has
-        raise SpecError(
-            f"the {what} file {shown(path)} does not exist. Check the path; it is taken from the working folder."
-        ) from None
-    if stat.S_ISDIR(mode):
-        raise SpecError(f"{shown(path)} is a folder; name the {what} file inside it.")
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise SpecError(f"{shown(path)} is a device, which may never end; name a file of {what}.")
-
-
 @dataclass(frozen=True)
 class LocalFile:
     """A file to be read, and what to call it: one from the web lies here under another name for a while."""
@@ -173,7 +141,8 @@ def local_file(source: TableSource, what: str) -> Iterator[LocalFile]:
     folder = current_state().folder
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="download-", dir=folder) as private:
-        file = LocalFile(Path(private) / (source.name or "file"), source.path, what)
+        name = source.name if re.fullmatch(r"\w[\w.-]{0,99}", source.name) else "file"
+        file = LocalFile(Path(private) / name, source.path, what)
         download(web_url(source.path), file.path, shown=str(file))
         _require_checksum(source, file)
         yield file

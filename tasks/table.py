@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
 from models.ratings import Private
@@ -43,7 +44,7 @@ class RatingTable(Private):
 
 
 def as_text(column: Any) -> Any:
-    """An array, chunked or not, as dictionary-encoded text; whole numbers have no decimal point.
+    """An array, chunked or not, as dictionary-encoded text; whole numbers are written as such, whatever their type.
 
     Only distinct values become text.
     """
@@ -54,7 +55,17 @@ def as_text(column: Any) -> Any:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int32()), encoded.dictionary.cast(pa.string()))
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int32()), _texts(encoded.dictionary))
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """As text; a whole number like an integer, for ids that pandas made floats of because of a null."""
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.string())
+    numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    is_whole = (numbers == np.rint(numbers)) & (np.abs(numbers) < 2**53)
+    whole = pa.array(np.where(is_whole, numbers, 0).astype(np.int64)).cast(pa.string())
+    return pa.compute.if_else(pa.array(is_whole), whole, values.cast(pa.string()))
 
 
 def codes_and_labels(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[str, ...]]:

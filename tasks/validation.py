@@ -16,6 +16,7 @@ from models.ratings import Ratings
 from tasks.guard import guarded
 from tasks.loading import Loaded
 from tasks.preferences import PreferenceTable
+from tasks.table import RatingTable
 from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _results(loaded: Loaded, parameters: dict[str, Any], result_format: Any) -> 
     results: list[Any] = []
     frames = {"ratings": frame, "users": per_user}
     if loaded.preferences is not None:
-        frames["preferences"] = _preference_frame(loaded.preferences)
+        frames["preferences"] = _preference_frame(loaded.preferences, loaded.table)
     for suite_name, data in frames.items():
         asset = source.add_dataframe_asset(suite_name)
         batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": data})
@@ -119,14 +120,21 @@ def _frame(loaded: Loaded) -> pd.DataFrame:
     )
 
 
-def _preference_frame(table: PreferenceTable) -> pd.DataFrame:
+def _preference_frame(table: PreferenceTable, ratings: RatingTable) -> pd.DataFrame:
     """The preferences as their suite sees them: codes, null where missing; one item for all where none are named."""
     number = pd.Series(table.epsilon)
     asked = pd.Series(table.asked, dtype=object if table.asked.dtype == object else None)
     item = np.zeros(len(number)) if table.items is None else _codes_or_null(table.items)
     unknown = asked.where(number.isna() & asked.notna()).astype(object)
     return pd.DataFrame(
-        {"user": _codes_or_null(table.users), "item": item, "asked": asked, "epsilon": number, "unknown": unknown}
+        {
+            "user": _codes_or_null(table.users),
+            "item": item,
+            "asked": asked,
+            "epsilon": number,
+            "unknown": unknown,
+            "rated": table.concerns(ratings).astype(np.float64),
+        }
     )
 
 

@@ -20,7 +20,7 @@ from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
 from models.factorization.gradient import Pace, descend
 from models.factorization.pmf import initial_factors, item_factors
-from models.privacy.guarantee import Guarantee
+from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
@@ -75,28 +75,33 @@ class ObjectivePerturbation(Recommender, frozen=True):
         self._require(specification)
         return NonPrivateDpEvent()  # nothing is proven without a condition that does not hold
 
-    def _claim(self, *, epsilon: float, least_epsilon: float, own: str) -> Guarantee:
+    def _claim(
+        self, specification: PrivacySpecification, *, epsilon: float, least_epsilon: float, own: str
+    ) -> Guarantee:
         """The guarantee of one fit at `epsilon`, with the truth about it."""
-        conditions = ("who rated what is public", "noise and the solve after it are in exact arithmetic")
         claim = Guarantee(
             unit="rating",
             relation=self.relation,
             epsilon=epsilon,
             least_epsilon=least_epsilon,
-            verdict="conditional",
-            conditions=(*conditions, U_IS_NOT_CONSTANT),
+            verdict="proven",
+            conditions=(
+                *shared_conditions(specification),
+                "who rated what is public",
+                "noise and the solve after it are in exact arithmetic",
+            ),
             sentence=f"A changed rating is claimed to be protected with {own}; it would be, if U did not depend on the "
             "ratings, and it does.",
             reference=f"docs/guarantees.md#{self.name}",
-        )
+        ).weakened("conditional", U_IS_NOT_CONSTANT)
         if self.solver == "exact":
             return claim
         k = self.n_noisy_iterations
         return claim.model_copy(
             update={
                 "sentence": f"A changed rating is claimed to be protected with {own}, and is not: noise is drawn anew "
-                f"in each of {k} iterations, for which at least {k} times as much would have to be charged "
-                f"({k * epsilon:g}), and the first starts from the V without privacy."
+                f"in each of {k} iterations, to which composition gives at least {k} times as much "
+                f"({k * epsilon:g}), and the first starts from the V without privacy, to which nothing gives any."
             }
         ).weakened("broken", f"new noise in each of {k} iterations is charged once, and the start is the private V")
 
@@ -154,7 +159,7 @@ class ObjectivePerturbation(Recommender, frozen=True):
 
     @property
     def _noisy_pace(self) -> Pace:
-        """With one noise vector per epoch, the printed update: the full gradient, and no momentum."""
+        """With one noise vector per epoch, close to the printed update: the full gradient, and no momentum."""
         pace = replace(self._pace, n_epochs=self.n_noisy_iterations)
         return replace(pace, n_batches=1, momentum=0.0) if self.noise_per == "epoch" else pace
 
@@ -178,7 +183,7 @@ class DPPMF(ObjectivePerturbation, frozen=True):
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
         epsilon = specification.smallest_epsilon
-        return self._claim(epsilon=epsilon, least_epsilon=epsilon, own=f"epsilon {epsilon:g}")
+        return self._claim(specification, epsilon=epsilon, least_epsilon=epsilon, own=f"epsilon {epsilon:g}")
 
     def fit(
         self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1

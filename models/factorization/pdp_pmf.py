@@ -34,7 +34,7 @@ class PDPPMF(ObjectivePerturbation, frozen=True):
         charged = min(specification.largest_epsilon, threshold)
         least = min(specification.smallest_epsilon, charged)
         own = f"epsilon {charged:g}" if least == charged else f"its own epsilon, {charged:g} at the most"
-        claim = self._claim(epsilon=charged, least_epsilon=least, own=own)
+        claim = self._claim(specification, epsilon=charged, least_epsilon=least, own=own)
         if least == threshold:
             return claim
         return claim.weakened(

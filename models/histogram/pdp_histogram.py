@@ -15,7 +15,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier, discrete_gaussian_reach
-from models.privacy.guarantee import Guarantee
+from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource, Steps
 from models.privacy.specification import LEAST_EPSILON, Epsilon, PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings, RatingScale
@@ -68,15 +68,8 @@ class PDPHistogram(Recommender, frozen=True):
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
         charged = self._charged(specification)
-        conditions: tuple[str, ...] = (
-            "the rating scale and the settings were declared without looking at these ratings "
-            "(the defaults were chosen by hand on MovieLens 100K and 1M)",
-            "a user rates an item at most once (validated)",
-        )
-        asked = ""
-        if specification.preferences is not None:
-            conditions += ("what a person asked for does not depend on what they rated",)
-            asked = ", and for each the epsilon asked for where it is smaller"
+        conditions = shared_conditions(specification)
+        asked = ", and for each the epsilon asked for where it is smaller" if specification.preferences else ""
         if specification.unit == "user":
             return Guarantee(
                 unit="user",

@@ -33,7 +33,7 @@ def discrete_gaussian_multiplier(epsilon: float, delta: float, *, steps: int, ce
         multiplier = float(np.exp(log_multiplier))
         return float(np.log(discrete_gaussian_delta(epsilon, multiplier, steps=steps, cells=cells) / delta))
 
-    root = brentq(excess, np.log(1e-3), np.log(1e9), xtol=1e-12)
+    root = brentq(excess, np.log(1e-3), np.log(1e13), xtol=1e-12)
     return float(np.exp(root)) * (1 + 1e-6)  # on the safe side of the root and of its rounding
 
 

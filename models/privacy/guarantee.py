@@ -6,11 +6,25 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from models.privacy.specification import Relation, Unit
+from models.privacy.specification import PrivacySpecification, Relation, Unit
 
 Verdict = Literal["proven", "conditional", "broken", "none"]
 
 WORST_FIRST: tuple[Verdict, ...] = ("none", "broken", "conditional", "proven")
+
+
+DECLARED = (
+    "the rating scale and the settings were declared without looking at these ratings "
+    "(the defaults were chosen by hand on MovieLens 100K and 1M)"
+)
+RATED_ONCE = "a user rates an item at most once (validated)"
+ASKED_BLINDLY = "what a person asked for does not depend on what they rated"
+
+
+def shared_conditions(specification: PrivacySpecification) -> tuple[str, ...]:
+    """What every guarantee rests on."""
+    asked = (ASKED_BLINDLY,) if specification.preferences is not None else ()
+    return (DECLARED, RATED_ONCE, *asked)
 
 
 class Guarantee(BaseModel, frozen=True, extra="forbid"):
@@ -23,6 +37,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
       delta: 0 for a pure guarantee.
       observers: who may see the release without the promise being broken.
       conditions: what must hold besides, in plain words.
+      weaknesses: those of them for which the verdict is less than proven.
       reference: where the proof is.
     """
 
@@ -34,6 +49,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
     observers: str = "anybody who holds the release, with any other knowledge"
     verdict: Verdict
     conditions: tuple[str, ...] = ()
+    weaknesses: tuple[str, ...] = ()
     sentence: str
     reference: str
 
@@ -61,11 +77,10 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
         """What is charged in a few characters, for tables and names."""
         if self.epsilon is None:
             return "-"
+        most = f"{self.epsilon:.4g}"
         if self.least_epsilon is None or self.least_epsilon == self.epsilon:
-            return f"{self.epsilon:g}"
-        if self.least_epsilon == 0:
-            return f"≤{self.epsilon:g}"
-        return f"{self.least_epsilon:g}..{self.epsilon:g}"
+            return most
+        return f"≤{most}" if self.least_epsilon == 0 else f"{self.least_epsilon:.3g}..{most}"
 
     @property
     def proven_epsilon(self) -> float | None:
@@ -74,5 +89,9 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
 
     def weakened(self, verdict: Verdict, condition: str) -> Guarantee:
         """The same promise with one more condition, and no better verdict than `verdict`."""
-        worst = min(self.verdict, verdict, key=WORST_FIRST.index)
-        return self.model_copy(update={"verdict": worst, "conditions": (*self.conditions, condition)})
+        update = {
+            "verdict": min(self.verdict, verdict, key=WORST_FIRST.index),
+            "conditions": (*self.conditions, condition),
+            "weaknesses": (*self.weaknesses, condition),
+        }
+        return self.model_copy(update=update)

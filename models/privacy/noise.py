@@ -104,9 +104,9 @@ class SeededNoise(NoiseSource):
 
 
 def _unpredictable_uniforms(shape: tuple[int, ...]) -> Doubles:
-    """Odd multiples of 2^-54 in (0, 1), from the operating system's cryptographic generator."""
+    """Odd multiples of 2^-53, hence neither 0 nor 1, from the operating system's cryptographic generator."""
     words = np.frombuffer(secrets.token_bytes(8 * int(np.prod(shape))), np.uint64).reshape(shape)
-    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _measured(maker: str, values: Steps, scale: float) -> Steps:

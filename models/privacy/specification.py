@@ -168,8 +168,8 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
             return tuple((s, self._share(low), self._share(high)) for s, low, high in self.preferences.pieces)
         if self.policy is None:
             assert self.epsilon is not None
-            return ((1.0, self.fraction * self.epsilon, self.fraction * self.epsilon),)
-        return tuple((s, self.fraction * low, self.fraction * high) for s, low, high in self.policy.pieces if s > 0)
+            return ((1.0, self._share(self.epsilon), self._share(self.epsilon)),)
+        return tuple((s, self._share(low), self._share(high)) for s, low, high in self.policy.pieces if s > 0)
 
     @property
     def largest_epsilon(self) -> float:
@@ -201,7 +201,7 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
             return self.largest_epsilon
         if choice == "mean":
             return self.mean_epsilon
-        return choice * self.fraction
+        return self._share(choice)
 
     def epsilon_of(self, ratings: Ratings) -> Doubles:
         """Each rating's own epsilon for this release; shape (n,).
@@ -215,7 +215,7 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
             return self._share(np.minimum(ratings.own_epsilon, self.preferences.largest))
         if self.policy is None:
             return np.full(len(ratings), self.largest_epsilon)
-        return self.fraction * self.policy.epsilon_at(self.policy.uniforms_for(ratings))
+        return self._share(self.policy.epsilon_at(self.policy.uniforms_for(ratings)))
 
     def _share(self, epsilon: Amount) -> Amount:
         """The fraction of an epsilon that somebody asked for, lowered by more than it may have been rounded up."""

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from flows.job import make_job
 from flows.reproduce import Reproduction, experiment_named
-from flows.reproduction_report import statements_table, write_page
+from flows.reproduction_report import require_page, statements_table, write_page
 from models.errors import EnvironmentFault, SpecError
 from tests.models.papers.test_zhang_2019 import made_up
 
 
 def reproduction(name: str = "zhang-fig2", source: str = "films", rmse: float = 1.0) -> Reproduction:
     experiment = experiment_named(name)
-    return Reproduction(experiment, source, 3, {cell: made_up(rmse) for cell in experiment.cells}, 4.0)
+    job = make_job({"source": source, "folds": 3})
+    return Reproduction(experiment, job, {cell: made_up(rmse) for cell in experiment.cells}, 4.0)
 
 
 def test_a_page_has_a_section_per_experiment_and_source_and_replaces_its_own(tmp_path: Path) -> None:
@@ -39,6 +41,29 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("a file where the pictures should go")
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         write_page(str(tmp_path / "page.md"), [reproduction()])
+
+
+def test_what_would_fail_after_the_work_fails_before_it(tmp_path: Path) -> None:
+    (tmp_path / "latin.md").write_bytes("Grüße".encode("latin-1"))
+    (tmp_path / "taken").write_text("a file where the pictures should go")
+    for name, sentence in (("latin.md", "not UTF-8"), ("page", "Markdown"), ("taken.md", "that is a file")):
+        with pytest.raises((SpecError, EnvironmentFault), match=sentence):
+            require_page(str(tmp_path / name))
+    require_page(str(tmp_path / "fine.md"))
+    write_page(str(tmp_path / "my page.md"), [reproduction(source="my data")])
+    assert "(my%20page/zhang-fig2-my%20data.png)" in (tmp_path / "my page.md").read_text()
+    assert "--source 'my data' --folds 3`" in (tmp_path / "my page.md").read_text()
+
+
+def test_the_command_names_the_files_and_no_folder(tmp_path: Path) -> None:
+    for name in ("r.csv", "items.csv"):
+        (tmp_path / name).touch()
+    told = {"ratings": str(tmp_path / "r.csv"), "items": str(tmp_path / "items.csv"), "scale": "1:5:1"}
+    experiment = experiment_named("zhang-fig3")
+    command = Reproduction(experiment, make_job(told), {}, 4.0).command
+    assert command == (
+        "jali reproduce zhang-fig3 --ratings r.csv --items items.csv --scale 1:5:1 --source r.csv --folds 10"
+    )
 
 
 def test_the_terminal_shows_what_the_paper_says_and_what_came_out() -> None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from models.errors import NotReleasable, SpecError
 from models.evaluation import client_scores, deal_ratings
 from models.index import RECOMMENDERS
+from models.privacy.guarantee import shared_conditions
 from models.privacy.noise import ExactNoise, SeededNoise
 from models.privacy.specification import Policy, PrivacySpecification
 from models.ratings import Ratings
@@ -72,7 +73,9 @@ class RecommenderContract:
             if self.is_private:
                 assert promise.unit == specification.unit
                 assert promise.relation == specification.relation
-                assert promise.conditions
+                assert set(shared_conditions(specification)) <= set(promise.conditions)
+                assert set(promise.weaknesses) <= set(promise.conditions)
+                assert bool(promise.weaknesses) == (promise.verdict != "proven")
                 assert promise.epsilon is not None
                 assert 0 < promise.epsilon <= specification.largest_epsilon
 
@@ -81,6 +84,7 @@ class RecommenderContract:
         assert promise.verdict in ("conditional", "broken", "none")
         assert promise.proven_epsilon is None
         assert "catalogue" in promise.conditions[-1]
+        assert len(promise.weaknesses) == 1 + len(self.recommender.promise(self.uniform()).weaknesses)
 
     def test_a_relation_it_cannot_keep_is_refused(self) -> None:
         if self.is_private:

@@ -4,12 +4,15 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from flows.ledger_view import totals
 from models.errors import EnvironmentFault, InternalFault, NotReleasable
 from models.index import make_recommender
+from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
-from tasks.ledger import Charge, Ledger
+from tasks.ledger import Charge, Ledger, spending
 
 HISTOGRAM = make_recommender("pdp-histogram", {})
 
@@ -79,8 +82,8 @@ def test_sources_are_counted_apart_and_a_user_release_counts_for_ratings_too(led
     for charged in (charge(), charge(source="books"), user_charge):
         ledger.reserve([charged])[0].commit(charged.recommender, charged.event)
     assert spent(ledger, "books") == 0.5
-    assert ledger.spent("films", unit="rating", relation="add_or_remove") == (2.5, 1e-4, True)
-    assert ledger.spent("films", unit="user", relation="add_or_remove") == (2, 1e-4, True)
+    assert ledger.spent("films", unit="rating", relation="add_or_remove") == (2.5, 1e-4, True, ())
+    assert ledger.spent("films", unit="user", relation="add_or_remove") == (2, 1e-4, True, ())
 
 
 @pytest.mark.parametrize("other", [("pmf", charge().event), (HISTOGRAM.name, charge(5).event)])
@@ -161,3 +164,41 @@ def test_a_file_that_is_no_database_is_one_sentence(path: Path) -> None:
     path.write_bytes(b"this is not a database, not even a little " * 100)
     with pytest.raises(EnvironmentFault, match="not a database"):
         Ledger(f"sqlite:///{path}")
+
+
+def guarantee(relation: str, verdict: str = "proven", epsilon: float = 1.0, delta: float = 0.0) -> Guarantee:
+    return Guarantee(
+        unit="rating", relation=relation, epsilon=epsilon, delta=delta, verdict=verdict, sentence="", reference=""
+    )
+
+
+def test_sums_never_mix_relations() -> None:
+    """A changed rating pays an add_or_remove release twice; an added one is promised nothing by replace_value."""
+    added, changed = guarantee("add_or_remove"), guarantee("replace_value", "conditional", 3.0)
+    both = [("pdp-histogram", added), ("dp-pmf", changed)]
+    assert spending(both, "add_or_remove") == (1.0, 0.0, False, ("dp-pmf",))
+    assert spending(both, "replace_value") == (5.0, 0.0, False, ())
+    assert spending(both[:1], "add_or_remove") == (1.0, 0.0, True, ())
+    assert spending(both[:1], "replace_value") == (2.0, 0.0, True, ())
+    assert spending([("a", guarantee("add_or_remove", delta=1e-6))], "replace_value").delta == pytest.approx(
+        1e-6 * (1 + np.e)
+    )
+    assert spending([], "add_or_remove") == (0.0, 0.0, True, ())
+
+
+def test_a_release_that_promises_nothing_of_the_kind_leaves_no_total(ledger: Ledger) -> None:
+    charges = [
+        Charge("films", name, guarantee(relation, verdict), "event")
+        for name, relation, verdict in (
+            ("pdp-histogram", "add_or_remove", "proven"),
+            ("dp-pmf", "replace_value", "conditional"),
+        )
+    ]
+    for reservation in ledger.reserve(charges):
+        reservation.commit(reservation.recommender, "event")
+    total = ledger.spent("films", unit="rating", relation="add_or_remove")
+    assert (total.is_proven, total.without_promise) == (False, ("dp-pmf",))
+    first, second = totals(ledger, "films")
+    assert "claimed, and not proven, for each rating (add or remove)" in first
+    assert "dp-pmf promised nothing of it, so that nothing bounds the whole" in first
+    assert "ε=3, δ=0 claimed, and not proven, for each rating (replace value)" in second

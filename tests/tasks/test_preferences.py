@@ -62,6 +62,25 @@ def test_every_shape_gives_each_rating_its_own_epsilon_and_the_rest_the_default(
     assert asked(validate(loaded(USER_EPSILON, unit="user"), Minimums())) == by_user
 
 
+def test_ids_join_whatever_their_type() -> None:
+    """pandas makes floats of an id column that once had a null; Arrow writes large ones as 1e+15."""
+    ids = [12345678900, 10**15, 7]
+    pa.parquet.write_table(pa.table({"user": ids, "item": ["x", "x", "y"], "rating": [1, 5, 3]}), "r.parquet")
+    for of_type in (pa.float64(), pa.int64(), pa.string()):
+        asked_ids = pa.array(ids[:2], pa.int64()).cast(of_type)
+        pa.parquet.write_table(pa.table({"user": asked_ids, "epsilon": [0.25, 0.0]}), "p.parquet")
+        source = PreferencesSource(path="p.parquet", default=0.5, cap=1)
+        ratings = validate(load(RatingsSource(path="r.parquet"), None, RatingScale(low=1, high=5), source), Minimums())
+        assert sorted(asked(ratings).values()) == [0, 0.25, 0.5]
+
+
+@pytest.mark.parametrize("text", ["user,epsilon\nAnn,0\n", "user,item,epsilon\nann,X,0\n"])
+def test_a_table_that_concerns_nobody_is_refused_and_not_taken_for_the_default(text: str) -> None:
+    with pytest.raises(ValidationFailed) as refusal:
+        validate(loaded(text), Minimums())
+    assert [rule.partition("]")[0] for rule in refusal.value.rules[:-1]] == ["[preference-join"]
+
+
 def test_without_preferences_nobody_has_an_epsilon_of_their_own() -> None:
     Path("r.csv").write_text(RATINGS)
     ratings = validate(load(RatingsSource(path="r.csv"), None, RatingScale(low=1, high=5)), Minimums())

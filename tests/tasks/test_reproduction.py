@@ -6,6 +6,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+from models.errors import EnvironmentFault
 from models.papers.experiment import HISTOGRAM, Cell
 from models.papers.zhang_2019 import EXPERIMENTS
 from models.ratings import Ratings
@@ -48,6 +49,9 @@ def test_without_the_key_a_name_says_nothing_of_the_ratings(state: State, rating
     key = state.folder / "cells.key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert sha256(ratings.values.tobytes()).hexdigest() not in str(here)
+    key.write_bytes(b"")
+    with pytest.raises(EnvironmentFault, match="is damaged"):
+        cell_keys(state, ratings, CELLS[:1], 2)
     key.unlink()
     assert cell_keys(state, ratings, CELLS[:1], 2) != here
 

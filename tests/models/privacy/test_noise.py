@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, dlaplace, gamma, kstest, norm, uniform
 
-from models.privacy.noise import ExactNoise, NoiseSource, SeededNoise
+from models.privacy.noise import ExactNoise, NoiseSource, SeededNoise, _unpredictable_uniforms
 
 ROOT = Path(__file__).parents[3]
 FIFTY = np.zeros(50, np.int64)
@@ -75,6 +75,17 @@ def test_knorm_noise_of_huge_scale_cuts_the_noisy_value_and_not_the_noise() -> N
     noisy = ExactNoise().add_knorm(np.full((2000, 1), 12345, np.int64), scale=1e19)
     assert (np.abs(noisy) == 2**62).any()
     assert not (np.abs(noisy - 12345) == 2**62).any()
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_at_its_ends_the_generator_gives_neither_0_nor_1(monkeypatch: pytest.MonkeyPatch, byte: bytes) -> None:
+    """An exact 1 would be an infinite normal, and a row without noise."""
+    monkeypatch.setattr("models.privacy.noise.secrets.token_bytes", lambda n: byte * n)
+    (uniform,) = set(_unpredictable_uniforms((3, 2)).ravel().tolist())
+    assert 0 < uniform < 1
+    assert uniform * 2**53 % 2 == 1
+    assert np.isfinite(ExactNoise()._normals_and_radii((2, 3))[0]).all()
+    assert ExactNoise().keep(np.array([1.0, 0.0])).tolist() == [True, False]
 
 
 def test_exact_noise_repeats_itself_for_nobody() -> None:
