@@ -107,6 +107,8 @@ class Preferences(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _a_cap_above_the_default(self) -> Preferences:
+        if any(name.strip().lower() in ("", "nan", "na", "null", "none") for name in self.levels):
+            raise ValueError("a level may not be called none, null, na or nan, which stand for nothing in a table")
         if any(0 < epsilon < LEAST_EPSILON for epsilon in self.levels.values()):
             raise ValueError(f"a level is 0 (leave my ratings out) or at least {LEAST_EPSILON:g}; one is between")
         if self.cap is None and not any(self.levels.values()):

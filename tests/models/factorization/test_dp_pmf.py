@@ -215,7 +215,7 @@ def asking(ratings: Ratings, epsilon: np.ndarray) -> Ratings:
 @pytest.mark.parametrize("recommender", [DPPMF(n_factors=3), PDPPMF(n_factors=3)])
 def test_who_asked_for_nothing_to_be_spent_is_left_out(ratings: Ratings, recommender: DPPMF | PDPPMF) -> None:
     levels = PrivacySpecification(
-        preferences=Preferences(default=0.5, levels={"none": 0, "some": 0.5}), relation="replace_value"
+        preferences=Preferences(default=0.5, levels={"out": 0, "in": 0.5}), relation="replace_value"
     )
     epsilon = np.where(ratings.users == 7, 0.0, 0.5)
     at = int(np.flatnonzero(ratings.users == 7)[0])
