@@ -57,15 +57,20 @@ def _mlflow_error() -> Exception:
     return MlflowException(QUOTED)
 
 
-# Each stage: where the function that fails is looked up, and what it raises.
-STAGES: dict[str, tuple[str, str, Callable[[], Exception]]] = {
-    "reading": ("tasks.loading", "read_ratings", lambda: OSError(5, QUOTED, QUOTED)),
-    "validating": ("tasks.validation", "load_suite", QuotingError),
-    "dealing": ("tasks.training", "deal_ratings", lambda: KeyError(QUOTED)),
-    "cross-validation": ("tasks.training", "client_scores", lambda: UnicodeDecodeError("utf-8", b"x", 0, 1, QUOTED)),
-    "logging": ("tasks.tracking", "save_figures", _mlflow_error),
-    "final fit": ("tasks.training", "ExactNoise", lambda: AssertionError(QUOTED)),
-    "publishing": ("tasks.publishing", "_version_tags", _mlflow_error),
+# Each stage: how its guard calls it, where the function that fails is looked up, and what it raises.
+STAGES: dict[str, tuple[str, str, str, Callable[[], Exception]]] = {
+    "reading": ("Reading the ratings", "tasks.loading", "read_ratings", lambda: OSError(5, QUOTED, QUOTED)),
+    "validating": ("Validation", "tasks.validation", "load_suite", QuotingError),
+    "dealing": ("Dealing the ratings into folds", "tasks.training", "deal_ratings", lambda: KeyError(QUOTED)),
+    "cross-validation": (
+        "Cross-validation",
+        "tasks.training",
+        "client_scores",
+        lambda: UnicodeDecodeError("utf-8", QUOTED.encode(), 0, 1, QUOTED),
+    ),
+    "logging": ("Logging to MLflow", "tasks.tracking", "save_figures", _mlflow_error),
+    "final fit": ("The fit for release", "tasks.training", "ExactNoise", lambda: AssertionError(QUOTED)),
+    "publishing": ("Publication", "tasks.publishing", "_version_tags", _mlflow_error),
 }
 
 
@@ -165,7 +170,7 @@ def plant(plants: list[str]) -> None:
         if name in LEAKS:
             LEAKS[name]()
         else:
-            module, function, error = STAGES[name]
+            _, module, function, error = STAGES[name]
             setattr(sys.modules[module], function, fails(error))
 
 
