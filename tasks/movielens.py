@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from models.errors import EnvironmentFault, SpecError
+from models.errors import EnvironmentFault, SpecError, quoted, shown
 from tasks.downloads import download
 from tasks.sources import home_path
 from tasks.state import without_credentials
@@ -46,11 +46,11 @@ def fetch(name: str, to: str) -> list[str]:
       EnvironmentFault: the server does not answer, what it sent is damaged, or the disk cannot be written.
     """
     if name not in DATA_SETS:
-        raise SpecError(f"there is no data set {name!r} to fetch. Choose from {', '.join(DATA_SETS)}.")
+        raise SpecError(f"there is no data set {quoted(name)} to fetch. Choose from {', '.join(DATA_SETS)}.")
     wanted, target = DATA_SETS[name], home_path(to)
-    if target.exists():
-        raise SpecError(f"{target} exists already. Use it, remove it, or choose another folder with --to.")
     try:
+        if target.exists():
+            raise SpecError(f"{shown(target)} exists already. Use it, remove it, or choose another folder with --to.")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
             archive = _downloaded(name, Path(folder))
@@ -59,7 +59,9 @@ def fetch(name: str, to: str) -> list[str]:
             _unpack(archive, name, (wanted.ratings, wanted.items, wanted.licence), whole)
             whole.rename(target)
     except OSError as error:
-        raise EnvironmentFault(f"{target} cannot be written ({error.strerror}). Choose another with --to.") from None
+        raise EnvironmentFault(
+            f"{shown(target)} cannot be written ({error.strerror}). Choose another with --to."
+        ) from None
     return [
         f"{name} is in {target}. Its licence is in {target / wanted.licence}: research use, no redistribution.",
         "Next:",
