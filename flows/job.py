@@ -37,7 +37,7 @@ class Privacy(BaseModel, frozen=True, extra="forbid"):
 
     epsilon: Epsilon | None = None
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
-    preferences: PreferencesSource | None = None
+    preferences: Annotated[PreferencesSource | None, BeforeValidator(_source)] = None
     unit: Unit = "rating"
     delta: Delta = 1e-6
     fraction: Fraction | None = None

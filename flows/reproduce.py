@@ -13,7 +13,7 @@ from prefect.futures import as_completed
 
 from flows.job import Job
 from flows.run import PromptThreads
-from models.errors import SpecError
+from models.errors import SpecError, quoted
 from models.papers.experiment import VARIANTS, Cell, Experiment, Outcome, panels
 from models.papers.zhang_2019 import EXPERIMENTS
 from models.ratings import Ratings
@@ -61,7 +61,7 @@ class Reproduction:
 def experiment_named(name: str) -> Experiment:
     """Raises SpecError where there is none of that name."""
     if name not in EXPERIMENTS:
-        raise SpecError(f"there is no experiment {name!r}. Choose from {', '.join(EXPERIMENTS)}.")
+        raise SpecError(f"there is no experiment {quoted(name)}. Choose from {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from models.errors import EnvironmentFault, SpecError, shown
+from models.errors import EnvironmentFault, SpecError, quoted, shown
 from tasks.downloads import download
 from tasks.paths import home_path
 from tasks.state import without_credentials
@@ -46,7 +46,7 @@ def fetch(name: str, to: str) -> list[str]:
       EnvironmentFault: the server does not answer, what it sent is damaged, or the disk cannot be written.
     """
     if name not in DATA_SETS:
-        raise SpecError(f"there is no data set {name!r} to fetch. Choose from {', '.join(DATA_SETS)}.")
+        raise SpecError(f"there is no data set {quoted(name)} to fetch. Choose from {', '.join(DATA_SETS)}.")
     wanted, target = DATA_SETS[name], home_path(to)
     try:
         if target.exists():

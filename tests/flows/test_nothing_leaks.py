@@ -220,15 +220,12 @@ def assert_releases_hold_nothing_unpaid(work: Path) -> None:
             ("logged_model_params", "param_key"),
         ):
             said += database.execute(f"SELECT {key} FROM {table}").fetchall()
-<<<<<<< HEAD
         keys = {key for (key,) in said if not key.startswith("setting.")}  # what was declared, such as a precision
         assert {key for key in keys if FROM_EXACT_RATINGS.search(key)} == set()
-        assert len(runs) == len([name for name in RECOMMENDERS if name != "pmf"])
-=======
-        assert [key for (key,) in said if FROM_EXACT_RATINGS.search(key)] == []
-        promises = [kind().promise(PrivacySpecification(epsilon=1)) for kind in RECOMMENDERS.values()]
+        promises = [
+            kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation)) for kind in RECOMMENDERS.values()
+        ]
         assert len(runs) == len([promise for promise in promises if promise.verdict != "none"])
->>>>>>> ecd75c32d5cf774d29019547615b684f000fd98c
         assert database.execute("SELECT * FROM datasets").fetchall() == []
 
 

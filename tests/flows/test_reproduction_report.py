@@ -80,3 +80,9 @@ def test_the_terminal_shows_what_the_paper_says_and_what_came_out() -> None:
 def test_an_unknown_experiment_names_those_there_are() -> None:
     with pytest.raises(SpecError, match="zhang-fig2, zhang-fig3, zhang-fig4, zhang-fig5"):
         experiment_named("zhang-fig1")
+
+
+def test_a_name_of_any_length_is_refused_in_a_short_sentence() -> None:
+    with pytest.raises(SpecError, match="Choose from zhang-fig2") as refusal:
+        experiment_named("x" * 5000)
+    assert len(str(refusal.value)) < 400

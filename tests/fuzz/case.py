@@ -7,7 +7,8 @@ from pathlib import Path
 
 SECRET_USER = "unmistakable"
 SECRET_RATING = "4.73219"
-SECRETS = (SECRET_USER, SECRET_RATING)
+SECRET_PASSWORD = "swordfish-4711"
+SECRETS = (SECRET_USER, SECRET_RATING, SECRET_PASSWORD)
 
 
 @dataclass(frozen=True)

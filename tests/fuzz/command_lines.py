@@ -5,9 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from models.index import RECOMMENDERS
-from tests.fuzz.case import Case
+from models.papers.zhang_2019 import EXPERIMENTS
+from tasks.movielens import DATA_SETS
+from tasks.rating_files import FORMATS
+from tests.fuzz.case import SECRET_USER, Case
 from tests.fuzz.ratings_files import SCALES
 from tests.fuzz.settings_files import MOSTLY_YAML, beside_good_ratings
+from tests.fuzz.tables import ADDRESSES, LEVELS, QUERIES, TABLES
 
 WORDS = ["", " ", "-", "--", "---", "a", "é", "😀", "\udcff", "a\nb", "\x1b[31m", "[/red]", "{0}", "%s", "x" * 5000,
     "~nobody-here/x",
@@ -42,10 +46,10 @@ NUMBERS = [
     "0.7",
 ]
 OPTIONS = {
-    "--ratings": ["films.csv", "films.csv", *PATHS],
+    "--ratings": ["films.csv", "films.csv", *PATHS, *ADDRESSES],
     "--items": ["items.csv", *PATHS],
     "--scale": SCALES,
-    "--format": ["auto", "csv", "ml-100k", "ml-dat", "ml-csv", "xml", "CSV"],
+    "--format": ["auto", *FORMATS, "xml", "CSV"],
     "--columns": [
         "user=user",
         "user=item,item=user",
@@ -59,6 +63,15 @@ OPTIONS = {
     ],
     "--delimiter": [",", ";", "tab", "\\t", "\t", "\n", "\r", '"', "é", "::", "\\", "1", " "],
     "--folds": NUMBERS,
+    "--table": TABLES,
+    "--query": QUERIES,
+    "--checksum": ["sha256:" + "0" * 64, "md5:" + "f" * 32, "sha1:", "sha256:xyz", "crc:1", ":"],
+    "--preferences": ["asked.csv", *PATHS],
+    "--preferences-table": TABLES,
+    "--preferences-query": QUERIES,
+    "--default-epsilon": NUMBERS,
+    "--cap": NUMBERS,
+    "--levels": LEVELS,
 }
 ONLY_OF_RUN = {
     "--recommenders": [*RECOMMENDERS, ",".join(RECOMMENDERS), "pmf,pmf", "pmf,", " pmf", "magic", "PMF"],
@@ -72,6 +85,9 @@ ONLY_OF_RUN = {
     "./items.csv", "[/red].json", "x" * 300, "r\n.json", "~", "/proc/r.json"],
     "--no-publish": [],
 }  # fmt: skip
+OF_REPRODUCE = {name: OPTIONS[name] for name in ("--ratings", "--items", "--scale", "--format", "--delimiter")} | {
+    "--page": ["p.md", "films.csv", "nowhere/p.md", "[/red].md", "x" * 300, "."]
+}
 VALIDATE, RUN = OPTIONS, OPTIONS | ONLY_OF_RUN
 GOOD = ("--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1", "--folds", "2")
 CONFIGURATION = b"ratings: films.csv\nitems: items.csv\nscale: 1:5:1\nfolds: 2\npublish: false\n"
@@ -100,13 +116,28 @@ def option(draw: st.DrawFn, options: dict[str, list[str]]) -> list[str]:
     return [f"{name}={value}"] if draw(st.integers(0, 4)) == 0 else [name, value]
 
 
+def experiments() -> st.SearchStrategy[list[str]]:
+    known = st.sampled_from(sorted(EXPERIMENTS))
+    return st.lists(known | known | known | st.sampled_from(WORDS), max_size=2)
+
+
 @st.composite
 def command_lines(draw: st.DrawFn) -> tuple[str, ...]:
-    command = draw(st.sampled_from(["run"] * 6 + ["validate", "validate", "ledger", "recommenders", "other"]))
+    command = draw(
+        st.sampled_from(["run"] * 6 + ["validate", "validate", "ledger", "recommenders", "fetch", "reproduce", "other"])
+    )
     if command == "other":
         return tuple(draw(st.lists(st.sampled_from([*WORDS, "run", "ledger", "show", "--version"]), max_size=3)))
     if command == "recommenders":
         return ("recommenders", *draw(st.lists(st.sampled_from(WORDS), max_size=1)))
+    if command == "fetch":
+        name = draw(st.sampled_from([*DATA_SETS, *DATA_SETS, "ml-25m", *WORDS]))
+        return (
+            "fetch",
+            name,
+            *draw(st.sampled_from([(), ("--to",)])),
+            *draw(st.lists(st.sampled_from(PATHS + WORDS), max_size=1)),
+        )
     if command == "ledger":
         return (
             "ledger",
@@ -114,8 +145,13 @@ def command_lines(draw: st.DrawFn) -> tuple[str, ...]:
             *draw(st.sampled_from([(), ("--all",), ("--source",)])),
             *draw(st.lists(st.sampled_from(WORDS), max_size=1)),
         )
-    options = RUN if command == "run" else VALIDATE
-    words = [command, *(GOOD if draw(st.integers(0, 3)) else ()), *draw(st.sampled_from([(), (), (), ("c.yaml",)]))]
+    options = {"run": RUN, "validate": VALIDATE, "reproduce": OF_REPRODUCE}[command]
+    words = [
+        command,
+        *(draw(experiments()) if command == "reproduce" else ()),
+        *(GOOD if draw(st.integers(0, 3)) else ()),
+        *draw(st.sampled_from([(), (), (), ("c.yaml",)])),
+    ]
     for _ in range(draw(st.integers(0, 3))):
         words += draw(option(options))
     if command == "run":
@@ -138,5 +174,6 @@ def command_cases(draw: st.DrawFn) -> Case:
         {"JALI_LEDGER_URL": "sqlite://host/x"}, {"JALI_LEDGER_URL": "http://127.0.0.1:1"},
         {"JALI_LEDGER_URL": "sqlite:///."},
     ]))  # fmt: skip
-    case = beside_good_ratings("command", words, c_yaml=CONFIGURATION)
+    asked = f"user,epsilon\n{SECRET_USER}-1,0.5\n".encode()
+    case = beside_good_ratings("command", words, c_yaml=CONFIGURATION, asked_csv=asked)
     return Case(case.kind, case.arguments, case.files, ours)

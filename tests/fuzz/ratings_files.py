@@ -6,9 +6,12 @@ A format is one entry of FORMATS_AS_WRITTEN.
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet
 from hypothesis import strategies as st
 
 from tests.fuzz.case import SECRET_RATING, SECRET_USER, Case
@@ -39,10 +42,39 @@ def delimited(delimiter: str) -> Callable[[list[str], list[list[str]]], bytes]:
     return write
 
 
+def netflix(_: list[str], rows: list[list[str]]) -> bytes:
+    """One file for all movies: `MOVIE:` where another begins, then `user,rating,date`."""
+    lines, above = [], None
+    for user, movie, *rest in [[*row, "", ""][: max(len(row), 2)] for row in rows]:
+        if movie != above:
+            lines.append(f"{movie}:")
+        lines.append(",".join([user, *rest]))
+        above = movie
+    return "\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
+
+
+def parquet(header: list[str], rows: list[list[str]]) -> bytes:
+    """Text in columns; what has no name in the header has none, and two columns may have the same."""
+    width = max([len(header), *map(len, rows)])
+    names = [*header, *[""] * width][:width]
+    columns = [pa.array([row[at] if at < len(row) else None for row in rows], pa.string()) for at in range(width)]
+    return parquet_bytes(names, columns)
+
+
+def parquet_bytes(names: list[str], columns: list[pa.Array]) -> bytes:
+    file = io.BytesIO()
+    pa.parquet.write_table(pa.Table.from_arrays(columns, names=names), file)
+    return file.getvalue()
+
+
 FORMATS_AS_WRITTEN = {
     "ml-100k": AsWritten("u.data", delimited("\t"), more_fields=("881250949",)),
     "ml-dat": AsWritten("ratings.dat", delimited("::"), more_fields=("978300760",)),
     "ml-csv": AsWritten("ratings.csv", delimited(","), ("userId", "movieId", "rating", "timestamp"), ("1",)),
+    "netflix": AsWritten("combined_data_1.txt", netflix, more_fields=("2005-09-06",)),
+    "yahoo-r3": AsWritten("ydata-ymusic-rating-study-v1_0-train.txt", delimited("\t")),
+    "parquet": AsWritten("films.parquet", parquet, ("user", "item", "rating"), arguments=("--scale", "1:5:1")),
+    "tsv": AsWritten("films.tsv", delimited("\t"), ("user", "item", "rating"), arguments=("--scale", "1:5:1")),
     "csv": AsWritten("films.csv", delimited(","), ("user", "item", "rating"), arguments=("--scale", "1:5:1")),
 }
 

@@ -15,6 +15,7 @@ from tests.fuzz.command_lines import GOOD, command_cases
 from tests.fuzz.oracle import counted, in_an_empty_folder, in_process, judge, tally
 from tests.fuzz.ratings_files import FORMATS_AS_WRITTEN, items_cases, ratings_cases
 from tests.fuzz.settings_files import beside_good_ratings, policy_cases, settings_cases
+from tests.fuzz.tables import database_cases, parquet_cases, preferences_cases
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +37,31 @@ def tried(case: Case) -> None:
         judge(case, folder, in_process)
 
 
-@campaign(400)
+@campaign(320)
 @given(ratings_cases())
 def test_ratings_files(case: Case) -> None:
     tried(case)
 
 
+@campaign(60)
+@given(parquet_cases())
+def test_parquet_of_all_types(case: Case) -> None:
+    tried(case)
+
+
 @campaign(100)
+@given(database_cases())
+def test_databases(case: Case) -> None:
+    tried(case)
+
+
+@campaign(100)
+@given(preferences_cases())
+def test_preferences(case: Case) -> None:
+    tried(case)
+
+
+@campaign(80)
 @given(items_cases())
 def test_items_files(case: Case) -> None:
     tried(case)
@@ -54,7 +73,7 @@ def test_configurations(case: Case) -> None:
     tried(case)
 
 
-@campaign(60)
+@campaign(50)
 @given(policy_cases())
 def test_policies(case: Case) -> None:
     tried(case)

@@ -99,6 +99,14 @@ def test_without_a_network_it_is_one_sentence(tmp_path: Path, monkeypatch: pytes
         fetch("ml-1m", str(tmp_path / "ml-1m"))
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(site: Site) -> None:
-    with pytest.raises(EnvironmentFault, match="cannot be written"):
-        fetch("ml-1m", "/proc/ml-1m")
+@pytest.mark.parametrize("folder", ["/proc/ml-1m", "x" * 5000])
+def test_a_folder_that_cannot_be_written_is_one_short_sentence(site: Site, folder: str) -> None:
+    with pytest.raises(EnvironmentFault, match="cannot be written") as fault:
+        fetch("ml-1m", folder)
+    assert len(str(fault.value)) < 400
+
+
+def test_a_data_set_that_is_none_is_one_short_sentence() -> None:
+    with pytest.raises(SpecError, match="Choose from ml-100k") as refusal:
+        fetch("x" * 5000, "new")
+    assert len(str(refusal.value)) < 400

@@ -98,7 +98,7 @@ def test_exactly_one_of_epsilon_and_policy_is_given() -> None:
 
 
 NUMBERS = Preferences(default=0.2, cap=0.8)
-LEVELS = Preferences(default=0.2, levels={"none": 0, "low": 0.1, "high": 1})
+LEVELS = Preferences(default=0.2, levels={"out": 0, "low": 0.1, "high": 1})
 TENTHS = [0.0, 0.1, 0.3, 0.7, 0.8, 1.0, 5.0]
 
 
@@ -158,7 +158,8 @@ def test_weight_moments_are_those_of_the_declared_preferences(threshold: float) 
     ("settings", "sentence"),
     [
         ({"default": 0.2}, "declare a cap"),
-        ({"default": 0.2, "levels": {"none": 0}}, "declare a cap"),
+        ({"default": 0.2, "levels": {"out": 0}}, "declare a cap"),
+        ({"default": 0.2, "cap": 1, "levels": {"None": 0}}, "stand for nothing"),
         ({"default": 2, "cap": 1}, "exceeds the cap of 1"),
         ({"default": 2, "levels": {"low": 0.1}}, "exceeds the cap of 0.1"),
         ({"default": 0, "cap": 1}, "greater than or equal"),
