@@ -125,7 +125,7 @@ def _figure_4() -> Experiment:
             ),
             Statement(
                 "PDP-PMF3 is almost flat",
-                lambda p: "; ".join(f"{series[-4:]} moves by {np.ptp(_rmse(p, series)):.3f}" for series in SCHEMES),
+                lambda p: "; ".join(f"{series} moves by {np.ptp(_rmse(p, series)):.3f}" for series in SCHEMES),
             ),
         ),
     )

@@ -24,7 +24,7 @@ from models.privacy.specification import PrivacySpecification
 from tasks.servers import prefect_server
 from tasks.state import State
 from tests import planted_jali
-from tests.command import environment, signalled
+from tests.command import TWO, environment, signalled
 from tests.leak_search import Search
 from tests.planted import (
     BAD_VALUE,
@@ -53,7 +53,7 @@ class Scenario:
 
     name: str
     ends_with: int = 0
-    command: tuple[str, ...] = ("run", "--folds", "2", "--report", "report.json")
+    command: tuple[str, ...] = ("run", *TWO, "--report", "report.json")
     plants: tuple[str, ...] = ()
     bad_rows: tuple[str, ...] = ()
     sends: signal.Signals | None = None
@@ -69,14 +69,14 @@ ENVIRONMENT = ("reading", "logging", "publishing")
 PREFERENCES = ("--preferences", "asked.csv", "--default-epsilon", "0.1", "--cap", "1", "--unit", "rating")
 
 SCENARIOS = [
-    Scenario("a whole run", own_prefect=True),
+    Scenario("a whole run", command=("run", "--folds", "2", "--report", "report.json"), own_prefect=True),
     *(Scenario(f"{stage} fails", 3 if stage in ENVIRONMENT else 4, plants=(stage,)) for stage in STAGES),
     Scenario("bad rows", 1, bad_rows=BAD_ROWS),
     Scenario("validate bad rows", 1, command=("validate",), bad_rows=BAD_ROWS),
     Scenario("preferences", command=("run", "--folds", "2", "--report", "report.json", *PREFERENCES)),
     Scenario("a paper's figure", command=("reproduce", "zhang-fig3", "--folds", "2", "--page", "page.md")),
-    Scenario("interrupted", 130, command=("run", "--folds", "2", *SLOW), sends=signal.SIGINT),
-    Scenario("killed", -9, command=("run", "--folds", "2", *SLOW), sends=signal.SIGKILL),
+    Scenario("interrupted", 130, command=("run", *TWO, *SLOW), sends=signal.SIGINT),
+    Scenario("killed", -9, command=("run", *TWO, *SLOW), sends=signal.SIGKILL),
     Scenario(
         "MLflow does not answer",
         3,

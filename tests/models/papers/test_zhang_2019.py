@@ -92,7 +92,7 @@ def test_statements_are_measured_on_the_outcomes() -> None:
 
     tends, flat = statements("zhang-fig4", lambda cell: made_up(1.2 - (cell.x or 0) * int(cell.series[-1:] == "1")))
     assert tends == "at ε_m = .9: 0.300 to 1.200"
-    assert flat == "PMF1 moves by 0.700; PMF2 moves by 0.000; PMF3 moves by 0.000"
+    assert flat == "PDP-PMF1 moves by 0.700; PDP-PMF2 moves by 0.000; PDP-PMF3 moves by 0.000"
 
     def peak(cell) -> Outcome:
         best = 1 - abs(cell.x - 0.7)
