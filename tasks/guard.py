@@ -10,10 +10,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from models.errors import EnvironmentFault, InternalFault, JaliError
 
 LOST = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
-"""MLflow's codes for a server that does not answer and a database that does not write; others are our mistakes."""
+"""MLflow's codes for a server that does not answer and a database that does not write; others are our mistakes.
+
+While it opens its database MLflow passes on what SQLAlchemy says. Our own databases speak for themselves.
+"""
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -47,7 +52,7 @@ def _fault(stage: str, error: Exception) -> JaliError:
     if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
         # The system's own words for the number: what the exception says, a library may have written.
         return EnvironmentFault(f"{stage} failed: {os.strerror(error.errno)}. Mend that and run again.")
-    if getattr(error, "error_code", None) in LOST:
+    if isinstance(error, SQLAlchemyError) or getattr(error, "error_code", None) in LOST:
         return EnvironmentFault(
             f"{stage} failed: MLflow, or the disk or database behind it, no longer does its work. "
             "Look after it and run again; `jali ledger show` says what was spent."

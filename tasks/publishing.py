@@ -227,7 +227,7 @@ def _without_advice() -> Iterator[None]:
     """MLflow recommends an input example and says what it registered; the run's table says what matters."""
     logger = logging.getLogger("mlflow")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(max(level, logging.ERROR))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

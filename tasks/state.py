@@ -94,7 +94,7 @@ def prepare() -> State:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        "MLFLOW_LOGGING_LEVEL": "INFO" if debugging else "ERROR",
+        "MLFLOW_LOGGING_LEVEL": "INFO" if debugging else "CRITICAL",  # its errors are tracebacks, with SQL and values
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "GIT_PYTHON_REFRESH": "quiet",
         "OPENBLAS_NUM_THREADS": "1",  # folds run in parallel already

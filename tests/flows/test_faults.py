@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from tests.command import JALI, SECRET, clean, environment, jali, outcomes, write_ratings
+from tasks.ledger import Ledger
+from tests.command import JALI, clean, environment, jali, outcomes, write_ratings
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
@@ -24,11 +27,14 @@ SECONDS = 60
 """A run that cannot go on says so within a minute."""
 
 
+QUICK = ("--folds", "2", "--recommenders", "pdp-histogram")
+
+
 def broken_run(
     folder: Path, stage: str, breaks: Callable[[int], None], **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run in `folder`, and when `stage` begins call `breaks` with the run's process id."""
-    command = [JALI, "run", *write_ratings(folder, made_up_ratings(n_users=30)), "--folds", "2"]
+    command = [JALI, "run", *write_ratings(folder, made_up_ratings(n_users=30)), *QUICK]
     with subprocess.Popen(
         command, cwd=folder, env=environment(**variables), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -53,7 +59,7 @@ def the_only_sentence(outcome: subprocess.CompletedProcess[str]) -> str:
 
 
 def works_again(folder: Path, **variables: str) -> None:
-    arguments = ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1", "--folds", "2"]
+    arguments = ["--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1", *QUICK]
     again = clean(jali(folder, "run", *arguments, **variables))
     assert again.returncode == 0, again.stderr
 
@@ -136,45 +142,121 @@ def test_a_prefect_server_that_is_killed_ends_the_run_within_a_minute_and_loses_
     works_again(tmp_path)
 
 
-@pytest.mark.parametrize("kilobytes", [1000, 1600])
-def test_a_full_disk_is_one_sentence(kilobytes: int, tmp_path: Path, shared_prefect: str) -> None:
-    small = tmp_path / ".jali"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(small)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk takes root")
-    try:
-        outcome = broken_run(tmp_path, "Starting Prefect", lambda _: None, PREFECT_API_URL=shared_prefect)
-        if outcome.returncode:  # what fits depends on the libraries' own files
-            the_only_sentence(outcome)
-        else:
-            assert outcomes(tmp_path) == ["version 1"]
-    finally:
-        subprocess.run(["umount", "--lazy", str(small)], check=True)
-    assert SECRET not in outcome.stderr
-    works_again(tmp_path, PREFECT_API_URL=shared_prefect)
-
-
-JUMPING = """
-import time
-real, began = time.time, time.monotonic()
-def jumped():
-    seconds = time.monotonic() - began
-    return real() + ({jump} if seconds > {after} else 0)
-time.time = jumped
+REFUSES = """
+CREATE TRIGGER closed BEFORE INSERT ON entries WHEN {when} BEGIN SELECT RAISE(ABORT, 'attempt to write'); END
 """
 
 
-@pytest.mark.parametrize("jump", [-86_400, 365 * 86_400])
-def test_a_clock_that_jumps_does_not_matter(jump: int, tmp_path: Path, shared_prefect: str) -> None:
-    (tmp_path / "wrapped").mkdir()
-    (tmp_path / "wrapped" / "sitecustomize.py").write_text(JUMPING.format(jump=jump, after=6))
-    outcome = broken_run(
-        tmp_path,
-        "Starting Prefect",
-        lambda _: None,
-        PREFECT_API_URL=shared_prefect,
-        PYTHONPATH=str(tmp_path / "wrapped"),
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcomes(tmp_path) == ["version 1"]
+def test_a_ledger_that_takes_no_more_lines_publishes_nothing_that_is_not_in_it(
+    tmp_path: Path, shared_prefect: str
+) -> None:
+    def in_ledger(statement: str) -> None:
+        with closing(sqlite3.connect(tmp_path / ".jali" / "ledger.db")) as ledger, ledger:
+            ledger.execute(statement)
+
+    for when, left in (("NEW.state = 'publish'", "spent; nothing was published"), ("1", "reserved")):
+        close = REFUSES.format(when=when)
+        outcome = broken_run(tmp_path, "Cross-validating", lambda _: in_ledger(close), PREFECT_API_URL=shared_prefect)  # noqa: B023
+        assert "the ledger cannot be used" in the_only_sentence(outcome)
+        assert outcomes(tmp_path)[-1] == left
+        assert published_versions(tmp_path) == 0
+        in_ledger("DROP TRIGGER closed")
+    works_again(tmp_path, PREFECT_API_URL=shared_prefect)
+    assert published_versions(tmp_path) == 1
+
+
+def published_versions(folder: Path) -> int:
+    """How many versions MLflow's own database has that were not deleted."""
+    with closing(sqlite3.connect(folder / ".jali" / "mlflow.db")) as tracked:
+        (number,) = tracked.execute(
+            "SELECT count(*) FROM model_versions WHERE current_stage != 'Deleted_Internal'"
+        ).fetchone()
+    return int(number)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own for the state of `tmp_path`."""
+    disk = tmp_path / ".jali"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk takes root")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+WHILE_IT_FILLS = (
+    ("Opening MLflow and the ledger", "."),
+    ("Logging the comparison to MLflow", "."),
+    ("Fitting with exact noise and publishing", "artifacts/films.csv.releases"),
+)
+"""The disk is full when this is said and this is there."""
+
+
+def test_a_disk_that_fills_is_one_sentence(tmp_path: Path, small_disk: Path, shared_prefect: str) -> None:
+    for stage, until in WHILE_IT_FILLS:
+        outcome = broken_run(tmp_path, stage, filling(small_disk, until), PREFECT_API_URL=shared_prefect)
+        (small_disk / "filler").unlink()
+        the_only_sentence(outcome)
+        if stage != WHILE_IT_FILLS[0][0]:
+            assert set(outcomes(tmp_path)) <= {"reserved", "given back", "spent", "spent; nothing was published"}
+            assert published_versions(tmp_path) == 0
+    works_again(tmp_path, PREFECT_API_URL=shared_prefect)
+    assert published_versions(tmp_path) == 1
+
+
+def filling(disk: Path, until: str) -> Callable[[int], None]:
+    def fill(_: int) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not (disk / until).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+
+    return fill
+
+
+JUMPING = """
+import datetime, pathlib, sys, threading, time
+
+real = time.time
+
+
+class Jumped(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.datetime.now(tz) + datetime.timedelta(seconds={jump})
+
+
+def jump():
+    while not pathlib.Path({signal!r}).exists():
+        time.sleep(0.05)
+    time.time = lambda: real() + {jump}
+    if "tasks.ledger" in sys.modules:
+        sys.modules["tasks.ledger"].datetime = Jumped
+
+
+threading.Thread(target=jump, daemon=True).start()
+"""
+
+
+def test_a_clock_that_jumps_does_not_matter(tmp_path: Path, shared_prefect: str) -> None:
+    wrapped, at_the_stage = tmp_path / "wrapped", tmp_path / "jump"
+    wrapped.mkdir()
+    for days, version in ((365, "version 1"), (-1, "version 2")):
+        (wrapped / "sitecustomize.py").write_text(JUMPING.format(jump=days * 86_400, signal=str(at_the_stage)))
+        outcome = broken_run(
+            tmp_path,
+            "Cross-validating",
+            lambda _: at_the_stage.touch(),
+            PREFECT_API_URL=shared_prefect,
+            PYTHONPATH=str(wrapped),
+        )
+        at_the_stage.unlink()
+        assert outcome.returncode == 0, outcome.stderr
+        entry = Ledger(f"sqlite:///{tmp_path}/.jali/ledger.db").entries()[-1]
+        assert entry.outcome == version
+        moved = datetime.fromisoformat(entry.at) - datetime.now(UTC)
+        assert abs(moved - timedelta(days=days)) < timedelta(hours=1), "the ledger has not seen the jump"

@@ -37,13 +37,13 @@ def tried(case: Case) -> None:
         judge(case, folder, in_process)
 
 
-@campaign(320)
+@campaign(240)
 @given(ratings_cases())
 def test_ratings_files(case: Case) -> None:
     tried(case)
 
 
-@campaign(60)
+@campaign(80)
 @given(parquet_cases())
 def test_parquet_of_all_types(case: Case) -> None:
     tried(case)
@@ -55,7 +55,7 @@ def test_databases(case: Case) -> None:
     tried(case)
 
 
-@campaign(100)
+@campaign(80)
 @given(preferences_cases())
 def test_preferences(case: Case) -> None:
     tried(case)
@@ -67,7 +67,7 @@ def test_items_files(case: Case) -> None:
     tried(case)
 
 
-@campaign(250)
+@campaign(220)
 @given(settings_cases())
 def test_configurations(case: Case) -> None:
     tried(case)

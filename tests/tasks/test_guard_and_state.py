@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from models.errors import EnvironmentFault, InternalFault, JaliError, SpecError, ValidationFailed
 from tasks.guard import guarded
@@ -39,6 +41,16 @@ def test_a_full_disk_is_the_environments_fault() -> None:
 
     with pytest.raises(EnvironmentFault, match="No space left"):
         fails()
+
+
+def test_what_mlflow_passes_on_of_its_database_is_the_environments_fault() -> None:
+    @guarded("Opening MLflow")
+    def fails() -> None:
+        raise OperationalError("INSERT 4711", {}, sqlite3.OperationalError("database or disk is full"))
+
+    with pytest.raises(EnvironmentFault, match="the disk or database behind it") as fault:
+        fails()
+    assert "4711" not in str(fault.value)
 
 
 def test_a_system_error_is_told_in_the_systems_words_and_not_in_the_librarys() -> None:
