@@ -9,14 +9,12 @@ tenth. benchmarks/requirements.txt makes the environment, which is not Jali's.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from speed import fresh, read, timed
+from speed import arguments_of, fresh, read, timed
 
 from models.evaluation import client_scores, deal_ratings
 from models.factorization.dp_pmf import DPPMF
@@ -124,10 +122,7 @@ def error(predicted: object, test: Ratings) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--repeat", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__ or "")
     ratings = read(arguments.folder)
     is_test = deal_ratings(ratings, 10) == 0
     train, test = ratings.where(~is_test), ratings.where(is_test)

@@ -83,11 +83,16 @@ def own_work(ratings: Ratings) -> dict[str, Callable[[], object]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments_of(description: str) -> argparse.Namespace:
+    """The folder of the ratings, and how often to repeat."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--repeat", type=int, default=5)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = arguments_of(__doc__ or "")
     ratings = read(arguments.folder)
 
     seconds = timed(own_work(ratings), arguments.repeat)
