@@ -1,7 +1,7 @@
 """Read columns of a table, or of a query's answer, from any database that SQLAlchemy knows.
 
 What a driver says may quote the query, the data or the password: none of it leaves. PostgreSQL and SQLite are asked
-to refuse every change; what another database was made to change is rolled back.
+to refuse every change; elsewhere it is rolled back, where the database can.
 """
 
 from __future__ import annotations
