@@ -48,8 +48,9 @@ def _opened(file: LocalFile) -> pa.parquet.ParquetFile:
     require_file(file.path, file.what)
     try:
         return pa.parquet.ParquetFile(file.path, memory_map=True)
-    except pa.ArrowException:
+    except (pa.ArrowException, UnicodeDecodeError):
         pass
-    except OSError as error:
-        raise EnvironmentFault(f"{file} cannot be read ({error.strerror or 'not a plain file'}).") from None
+    except OSError as error:  # with a number from the system; without one from Arrow, about damaged metadata
+        if error.errno:
+            raise EnvironmentFault(f"{file} cannot be read ({error.strerror}).") from None
     raise SpecError(f"{file} is no Parquet file, or not a whole one. Say --format if it is of another kind.")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,15 @@ def test_tenths_held_in_single_precision_are_on_a_scale_of_tenths(tmp_path: Path
     values = pa.array(scale.levels, pa.float32())
     path = parquet(tmp_path / "r.parquet", user=list(range(11)), item=[0, 1] * 5 + [0], rating=values)
     assert len(validate(load(RatingsSource(path=path), None, scale), Minimums())) == 11
+
+
+def test_a_parquet_file_with_any_byte_of_its_metadata_changed_is_read_or_refused(tmp_path: Path) -> None:
+    path = Path(parquet(tmp_path / "r.parquet", user=["a"], item=["b"], rating=[5]))
+    raw = path.read_bytes()
+    for at in range(len(raw) - 8 - int.from_bytes(raw[-8:-4], "little"), len(raw), 3):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x80]) + raw[at + 1 :])
+        with suppress(SpecError):
+            read_ratings(RatingsSource(path=str(path)))
 
 
 def test_a_parquet_file_that_is_none_is_one_sentence(tmp_path: Path) -> None:
