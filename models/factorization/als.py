@@ -67,9 +67,10 @@ def _cholesky_solve(a: Doubles, x: Doubles) -> None:
                 rest -= row[s] * above[s]
             row[q] = rest * above[q]
         rest = row[p]
+        least = 1e-14 * rest  # where the ridge is lost in the rounding of huge factors, it is made this large
         for s in range(p):
             rest -= row[s] * row[s]
-        row[p] = 1.0 / np.sqrt(rest)  # the diagonal holds reciprocals
+        row[p] = 1.0 / np.sqrt(max(rest, least))  # the diagonal holds reciprocals
     for p in range(d):
         row, rest = a[p], x[p]
         for q in range(p):

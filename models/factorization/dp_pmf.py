@@ -18,10 +18,10 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
-from models.factorization.gradient import Pace, descend
+from models.factorization.gradient import Pace, descend, unit_of
 from models.factorization.pmf import initial_factors, item_factors
 from models.privacy.guarantee import Guarantee, shared_conditions
-from models.privacy.noise import NoiseSource
+from models.privacy.noise import WIDEST, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender
@@ -120,7 +120,7 @@ class ObjectivePerturbation(Recommender, frozen=True):
         if self.solver == "exact":
             V = self._closed_form(ratings, U, centre, scale, noise, n_threads)
         else:
-            self._published_descent(ratings, U, V, centre, scale, noise)
+            V = self._published_descent(ratings, U, V, centre, scale, noise)
         if self.local_refit:
             own = right_hand_sides(ratings.by_user, V, centre=centre)
             U = solve_factors_for(ratings.by_user, own, V, precision=self.precision, n_threads=n_threads)
@@ -139,8 +139,9 @@ class ObjectivePerturbation(Recommender, frozen=True):
 
     def _published_descent(
         self, ratings: Ratings, U: Doubles, V: Doubles, centre: float, scale: float, noise: NoiseSource
-    ) -> None:
-        """Algorithm 2 from line 14 on: from the private V, with new noise in every step; V in place."""
+    ) -> Doubles:
+        """Algorithm 2 from line 14 on: from the private V, with new noise in every step."""
+        unit = unit_of(ratings.scale)
         share = self.n_batches if self.noise_per == "batch_share" else 1
         descend(
             ratings,
@@ -149,8 +150,9 @@ class ObjectivePerturbation(Recommender, frozen=True):
             centre=centre,
             pace=self._noisy_pace,
             learns_U=False,
-            perturb=lambda gradient: perturbed(gradient, scale / share, noise),
+            perturb=lambda gradient: perturbed(gradient, scale / unit / share, noise),
         )
+        return V * unit
 
     @property
     def _pace(self) -> Pace:
@@ -204,4 +206,5 @@ class DPPMF(ObjectivePerturbation, frozen=True):
 
 def perturbed(exact: Doubles, scale: float, noise: NoiseSource) -> Doubles:
     """`exact`, shape (n, d), rounded to the grid, with K-norm noise of this scale on every row; the same units."""
-    return noise.add_knorm(np.rint(exact * STEPS).astype(np.int64), scale=scale * STEPS) / STEPS
+    steps = np.clip(np.rint(exact * STEPS), -WIDEST, WIDEST).astype(np.int64)
+    return noise.add_knorm(steps, scale=scale * STEPS) / STEPS

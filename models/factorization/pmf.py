@@ -9,7 +9,7 @@ from dp_accounting import DpEvent, NonPrivateDpEvent
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from models.factorization.als import solve_factors
-from models.factorization.gradient import Pace, clip_rows, descend, descend_literally
+from models.factorization.gradient import Pace, clip_rows, descend, descend_literally, unit_of
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification, Unit
 from models.ratings import Doubles, Ratings
@@ -107,7 +107,7 @@ class PMF(Recommender, frozen=True):
             )
         if self.clip_users == "end":
             clip_rows(U)
-        return U, V
+        return U, V * unit_of(ratings.scale)
 
 
 def initial_factors(n_rows: int, n_factors: int, seed: int = 0) -> Doubles:

@@ -209,7 +209,7 @@ def test_a_run_from_a_database_stores_its_address_as_written_and_nothing_of_the_
 
 def test_what_people_asked_for_shapes_the_release_and_is_stored_nowhere(tmp_path: Path, shared_prefect: str) -> None:
     arguments = [*write_ratings(tmp_path, made_up_ratings(n_users=30)), "--default-epsilon", "0.5", "--cap", "2"]
-    lines = [f"{SECRET}-user-{user},{0.123456 + user / 20}" for user in range(25)]
+    lines = [f"{SECRET}-{user},{0.123456 + user / 20}" for user in range(25)]
     (tmp_path / "asked.csv").write_text("\n".join(["user,epsilon", *lines, ""]))
     arguments += ["--preferences", "asked.csv", "--unit", "user"]
     outcome = clean(jali(tmp_path, "run", *arguments, "--folds", "2", PREFECT_API_URL=shared_prefect))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 120
 DRAWN = {"ratings": (ratings_cases, 4), "items": (items_cases, 2), "settings": (settings_cases, 6),
-         "policy": (policy_cases, 2), "command": (command_cases, 12),
+         "policy": (policy_cases, 2), "command": (command_cases, 16),
          "preferences": (preferences_cases, 3), "database": (database_cases, 3)}  # fmt: skip
 ROWS = "".join(f"{SECRET_USER}{user},{item},{item}\n" for user in range(6) for item in range(1, 5))
 

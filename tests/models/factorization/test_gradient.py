@@ -7,7 +7,7 @@ from models.errors import SpecError
 from models.factorization.gradient import LEAST_BATCH, Pace, descend, descend_literally
 from models.factorization.pmf import PMF
 from models.privacy.noise import SeededNoise
-from models.ratings import Ratings
+from models.ratings import Ratings, RatingScale
 from tests.models.contract import UNIFORM
 
 ONE_FULL_STEP = Pace(n_epochs=1, learning_rate=7.0, momentum=0.8, precision=0.3, n_batches=1, batch_share=1)
@@ -74,6 +74,18 @@ def test_the_literal_descent_lowers_its_objective_and_steps_along_its_gradient(r
     descend_literally(ratings, U, V, centre=3.0, n_epochs=1, learning_rate=1e-7, precision=0.1)
     gradient_norm = (((U - U0) / 1e-7) ** 2).sum() + (((V - V0) / 1e-7) ** 2).sum()
     assert objective(U, V) - before == pytest.approx(-1e-7 * gradient_norm, rel=1e-3)
+
+
+def test_another_scale_is_another_unit_and_nothing_else(ratings: Ratings) -> None:
+    from dataclasses import replace
+
+    wide = replace(ratings, values=100 * (ratings.values - 3), scale=RatingScale(low=-200, high=200, step=100))
+    for solver in ("sm08", "gd"):
+        here, there = (PMF(solver=solver, n_factors=3).fit(r, UNIFORM, SeededNoise(0)) for r in (ratings, wide))
+        assert np.allclose(100 * here.factors.V, there.factors.V, rtol=1e-4, atol=1e-4)
+        assert here.user_factors is not None
+        assert there.user_factors is not None
+        assert np.allclose(here.user_factors, there.user_factors, rtol=1e-4, atol=1e-6)
 
 
 def test_divergence_is_one_sentence(ratings: Ratings) -> None:

@@ -38,6 +38,11 @@ def test_rows_without_ratings_are_zero(ratings: Ratings) -> None:
     assert (V[:-3] != 0).any(axis=1).all()
 
 
+def test_factors_so_huge_that_the_ridge_is_lost_in_rounding_are_no_trouble(ratings: Ratings) -> None:
+    V = 1e9 * np.random.default_rng(0).normal(size=(ratings.n_items, 2)) @ np.ones((2, 5))
+    assert np.isfinite(solve_factors(ratings.by_user, V, centre=3.0, precision=1e-6)).all()
+
+
 def test_every_sweep_lowers_the_objective(ratings: Ratings) -> None:
     mean, precision = float(ratings.values.mean()), 0.06
 
