@@ -31,7 +31,7 @@ def test_an_experiment_that_was_killed_goes_on_where_it_was(tmp_path: Path, shar
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while len(kept(tmp_path)) < 5:
         assert process.poll() is None
         assert time.monotonic() < deadline
