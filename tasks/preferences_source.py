@@ -34,7 +34,4 @@ class PreferencesSource(TableSource, Preferences, frozen=True, extra="forbid"):
 
     @property
     def known_format(self) -> str:
-        if self.format != "auto":
-            return self.format
-        name = self.plain_name.lower()
-        return next((ending for ending in ("parquet", "tsv") if name.endswith(f".{ending}")), "csv")
+        return self.format if self.format != "auto" else self.kind_by_name or "csv"

@@ -118,7 +118,7 @@ class RatingsSource(TableSource, frozen=True):
             return "yahoo-r3"
         if is_netflix_name(self.name) or (not is_web(self.path) and is_folder(self.local_path)):
             return "netflix"
-        return next((ending for ending in ("parquet", "tsv") if name.lower().endswith(f".{ending}")), None)
+        return self.kind_by_name
 
 
 def read_ratings(source: RatingsSource) -> tuple[RatingFormat, RatingTable]:

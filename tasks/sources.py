@@ -93,6 +93,12 @@ class TableSource(BaseModel, frozen=True, extra="forbid"):
         return self.name.removesuffix(".gz")
 
     @property
+    def kind_by_name(self) -> str | None:
+        """Parquet or tsv, where the file's name ends like this."""
+        name = self.plain_name.lower()
+        return next((ending for ending in ("parquet", "tsv") if name.endswith(f".{ending}")), None)
+
+    @property
     def local_path(self) -> Path:
         return home_path(self.path)
 
