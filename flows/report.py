@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from flows.job import Job
-from flows.run import Result
+from flows.run import Done, Result
 from models.errors import EnvironmentFault, SpecError, shown
 from models.privacy.accounting import Amount, spending
 from tasks.paths import home_path
@@ -45,11 +45,15 @@ def result_table(results: list[Result], width: int) -> Table:
     return table
 
 
-def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
+def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     """What stands below the table: why a verdict is less than proven, what was spent, what to do next."""
+    results = done.results
     weak = weaknesses(results)
     lines = [line for reason in weak for line in ("", reason)]
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
+    lines += [one.sentence for one in done.finished]
+    if any(result.is_paid_before for result in results):
+        lines.append("Run again for a release that is fitted afresh.")
     lines += [*spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
@@ -88,6 +92,8 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
         rest = ", ".join(total.without_promise)
         line += f"; {rest}, published too, promised nothing of it" if rest else ", and not proven"
         lines.append(f"{line}.")
+    if any(result.version for result in results):
+        return lines or ["This run spent nothing."]
     return lines or ["Nothing was published and nothing spent."]
 
 

@@ -19,16 +19,18 @@ from tasks.ledger import Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
+from tasks.recovery import Finished, finish_interrupted_task, receipt, something_was_interrupted
+from tasks.runs import RunFolder, own_run, settled
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
-from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
+from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
 from tasks.unstored import whole
 from tasks.validation import validate_task
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one candidate; `version` is None when it was not published."""
+    """What became of one candidate; `version` is None when it was not published, `bill` is what this run paid."""
 
     candidate: Candidate
     evaluation: Evaluation
@@ -39,6 +41,19 @@ class Result:
     def epsilon_spent(self) -> float:
         """By addition, in each charge's own relation."""
         return sum(charge.guarantee.epsilon or 0.0 for charge in self.bill) if self.version else 0.0
+
+    @property
+    def is_paid_before(self) -> bool:
+        """Whether it was fitted and paid for by a run that was interrupted."""
+        return self.version is not None and not self.bill
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of this run's candidates, and of what interrupted ones had left."""
+
+    results: list[Result]
+    finished: list[Finished]
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -57,12 +72,14 @@ class PromptThreads(ThreadPoolTaskRunner):
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
-def run(job: Job) -> list[Result]:
+def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     stage("Opening MLflow and the ledger")
     chosen = candidates(job)
     require_tracking_task(current_state())
-    with reserved(job, chosen) as reservations:
+    finished = finish_interrupted_runs(job)
+    before = paid_before(job, chosen, finished)
+    with reserved(job, [c for c in chosen if c.name not in before]) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
@@ -73,24 +90,46 @@ def run(job: Job) -> list[Result]:
         stage("Fitting with exact noise and publishing", len(chosen))
         results = []
         for candidate in chosen:
-            version = release(job, candidate, ratings, reservations.get(candidate.name))
-            results.append(Result(candidate, evaluations[candidate.name], version, bill(job, candidate)))
+            version = before.get(candidate.name) or release(
+                job, candidate, ratings, reservations.get(candidate.name), own
+            )
+            paid = () if candidate.name in before else bill(job, candidate)
+            results.append(Result(candidate, evaluations[candidate.name], version, paid))
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
-    return results
+    return Done(results, finished)
+
+
+def finish_interrupted_runs(job: Job) -> list[Finished]:
+    """Publish what runs had paid for that ended in the middle, and give back what they had only reserved.
+
+    Unless this run is one that publishes nothing: then the next one does it.
+    """
+    if not (job.publish and something_was_interrupted(current_state())):
+        return []
+    stage("Finishing what an interrupted run had paid for")
+    return finish_interrupted_task(current_state())
+
+
+def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> dict[str, str]:
+    """Versions of this run's candidates that an interrupted run has paid for alike, by recommender."""
+    wanted = {candidate.name: (candidate, receipt(bill(job, candidate))) for candidate in chosen}
+    return {
+        one.recommender: one.version
+        for one in sorted(finished, key=lambda one: one.at)  # the newest of each
+        if one.version and one.source == job.source and wanted.get(one.recommender) == (one.candidate, one.paid)
+    }
 
 
 @contextmanager
-def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservation]]:
+def reserved(job: Job, chosen: list[Candidate]) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
-    reservations = Ledger(current_state()).reserve([bill(job, candidate) for candidate in to_publish])
-    try:
-        yield {reservation.recommender: reservation for reservation in reservations}
-    finally:
-        for reservation in reservations:
-            reservation.close()
+    with own_run(current_state()) as own:
+        reservations = own.reserve(Ledger(current_state()), [bill(job, candidate) for candidate in to_publish])
+        with settled(own, reservations):
+            yield own, {reservation.recommender: reservation for reservation in reservations}
 
 
 def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
@@ -118,10 +157,12 @@ def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> d
     return {name: Evaluation(scores) for name, scores in folds.items()}
 
 
-def release(job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None) -> str | None:
-    """Pay, fit, publish; nothing of it without a reservation."""
+def release(
+    job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None, own: RunFolder
+) -> str | None:
+    """Pay, fit, keep, publish; nothing of it without a reservation."""
     if reservation is None:
         return None
     go_on()
-    fitted = fit_private_task(candidate.recommender, whole(ratings), candidate.specification, reservation)
+    fitted = fit_and_keep_task(candidate.recommender, whole(ratings), candidate.specification, reservation, own)
     return publish_task(job.source, candidate, whole(fitted), reservation)

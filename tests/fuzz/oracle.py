@@ -21,7 +21,7 @@ import flows.reproduce
 import flows.run
 import tasks.loading
 from flows.job import Job, candidates
-from flows.run import Result, reserved
+from flows.run import Done, Result, reserved
 from models.candidate import Candidate
 from tasks.item_files import catalogue_of
 from tasks.rating_files import HALF
@@ -127,10 +127,10 @@ def no_prefect() -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def rehearse(job: Job) -> list[Result]:
+def rehearse(job: Job) -> Done:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
     chosen = candidates(job)
-    with reserved(job, chosen) as reservations:
+    with reserved(job, chosen) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)
@@ -143,7 +143,7 @@ def rehearse(job: Job) -> list[Result]:
             if chosen_one.name in reservations:
                 fit_private(chosen_one.recommender, ratings, chosen_one.specification, reservations[chosen_one.name])
             results.append(Result(chosen_one, Evaluation((fold,)), None))
-        return results
+        return Done(results, [])
 
 
 def read_only(names: list[str], job: Job) -> None:
