@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +12,20 @@ from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.job import Job, candidates
+from flows.job import Job, candidates, promises_something
+from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
+from models.privacy.budget import Budget
+from models.privacy.guarantee import Guarantee
 from models.ratings import Ratings
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.artifacts import leave_ledger_task
+from tasks.familiar import note_task, require_unfamiliar_task
+from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
 from tasks.recovery import Finished, finish_interrupted_task, receipt, something_was_interrupted
+from tasks.registry import require_same_ledger_task
 from tasks.runs import RunFolder, own_run, settled
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
@@ -75,15 +81,20 @@ class PromptThreads(ThreadPoolTaskRunner):
 def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     stage("Opening MLflow and the ledger")
-    chosen = candidates(job)
+    ledger = Ledger(current_state())
+    chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     require_tracking_task(current_state())
+    require_same_ledger_task(job.source, ledger)
     finished = finish_interrupted_runs(job)
     before = paid_before(job, chosen, finished)
-    with reserved(job, [c for c in chosen if c.name not in before]) as (own, reservations):
+    to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
+    with reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
+        if reservations:
+            require_unfamiliar_task(current_state(), job.source, whole(ratings))
         evaluations = cross_validate(ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
@@ -98,6 +109,11 @@ def run(job: Job) -> Done:
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
+        if any(result.version for result in results) and ledger.budget(job.source):
+            note_task(current_state(), job.source, whole(ratings))
+    if any(result.version for result in results):
+        entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
+        leave_ledger_task(job.source, HEADINGS, rows_of(entries), totals(ledger, job.source))
     return Done(results, finished)
 
 
@@ -122,12 +138,24 @@ def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> 
     }
 
 
+def releasable(job: Job, budget: Budget | None) -> Callable[[Guarantee], bool]:
+    """Which promises the job is to release: none of those that nobody named and a budget would refuse."""
+
+    def releases(promise: Guarantee) -> bool:
+        unasked = budget is not None and not job.named and not job.accept_unproven
+        return job.publish and promises_something(promise) and (promise.verdict == "proven" or not unasked)
+
+    return releases
+
+
 @contextmanager
-def reserved(job: Job, chosen: list[Candidate]) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
+def reserved(
+    ledger: Ledger, job: Job, to_release: list[Candidate]
+) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
-    to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
+    bills = [bill(job, candidate) for candidate in to_release]
     with own_run(current_state()) as own:
-        reservations = own.reserve(Ledger(current_state()), [bill(job, candidate) for candidate in to_publish])
+        reservations = own.reserve(ledger, bills, require_budget=job.require_budget)
         with settled(own, reservations):
             yield own, {reservation.recommender: reservation for reservation in reservations}
 
@@ -139,7 +167,8 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     specification = candidate.specification
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
-    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction),)
+    accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
+    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted),)
 
 
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:

@@ -23,6 +23,8 @@ from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
 from tasks.ledger import Reservation
+from tasks.ledger_figure import amounts_spent, ledger_figure
+from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
 
 RELEASE_CODE = Path(models.release.__file__)
 MODEL_SCRIPT = Path(__file__).parents[1] / "mlflow" / "serve_release.py"
-
-RESERVATION = "ledger.reservation"
-"""The tag of a release's run and version that says what paid for it."""
 
 RELEASES_NOTE = (
     "What left the house from **{source}**: one run per release, with its settings and what it cost in privacy. "
@@ -65,7 +64,7 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
         run_id = client.create_run(
             experiment, run_name=candidate.label, tags={**tags, RESERVATION: reservation.id}
         ).info.run_id
-        _log_settings(client, run_id, candidate, release)
+        _log_settings(client, run_id, candidate, release, reservation)
         number = _register(source, candidate, release, run_id, client, reservation)
         client.set_terminated(run_id, "FINISHED")
         reservation.published(f"version {number}")
@@ -84,13 +83,12 @@ def published_version(client: MlflowClient, source: str, recommender: str, reser
 
 def take_back(client: MlflowClient, source: str, recommender: str, reservation_id: str) -> None:
     """Delete whatever the publication of a release has made so far: version, logged model and run."""
-    name = f"{source}.{recommender}"
     experiment = client.get_experiment_by_name(f"{source}.releases")
     if experiment is None:
         return
     number = published_version(client, source, recommender, reservation_id)
     if number is not None:
-        client.delete_model_version(name, number)
+        client.delete_model_version(f"{source}.{recommender}", number)
     for run in client.search_runs([experiment.experiment_id], _paid_by(reservation_id)):
         for model in client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run.info.run_id}'"):
             client.delete_logged_model(model.model_id)
@@ -102,15 +100,24 @@ def _paid_by(reservation_id: str) -> str:
     return f"tags.`{RESERVATION}` = '{reservation_id}'"
 
 
-def _log_settings(client: MlflowClient, run_id: str, candidate: Candidate, release: Release) -> None:
+def _log_settings(
+    client: MlflowClient, run_id: str, candidate: Candidate, release: Release, reservation: Reservation
+) -> None:
     from mlflow.entities import Metric
 
     epsilon = candidate.guarantee.epsilon or 0.0
     params = {**candidate.params, "privacy.epsilon_spent": f"{epsilon:g}"}
     client.log_batch(run_id, [Metric("privacy.epsilon_spent", epsilon, 0, 0)], as_params(params))
+    ledger = reservation.ledger
+    history = ledger.history(reservation.source)
+    figures = {
+        "item_offsets": release_figure(release),
+        "ledger": ledger_figure(reservation.source, history, ledger.budget(reservation.source)),
+    }
     with TemporaryDirectory(prefix="jali-") as folder:
-        for path in save_figures({"item_offsets": release_figure(release)}, Path(folder)):
+        for path in save_figures(figures, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")
+    client.log_dict(run_id, {"spent": amounts_spent(history)}, "ledger.json")
 
 
 def _register(
@@ -169,6 +176,7 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
 def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, str]:
     promise = candidate.guarantee
     return {
+        "source": reservation.source,
         "privacy.epsilon": promise.epsilon_summary,
         "privacy.delta": f"{promise.delta:g}",
         "privacy.unit": str(promise.unit),
@@ -177,6 +185,8 @@ def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, s
         "privacy.guarantee": promise.sentence,
         "privacy.conditions": "; ".join(promise.conditions),
         RESERVATION: reservation.id,
+        LEDGER: reservation.head.ledger,
+        HEAD: str(reservation.head),
     }
 
 

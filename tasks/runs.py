@@ -24,7 +24,7 @@ from typing import Any
 from uuid import uuid4
 
 from models.candidate import Candidate
-from models.errors import EnvironmentFault, JaliError
+from models.errors import EnvironmentFault, JaliError, Refused
 from models.index import make_recommender
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
@@ -81,7 +81,9 @@ class RunFolder:
         return _about(self._folder)["places"] in (self._places, None)
 
     @guarded("Reserving")
-    def reserve(self, ledger: Ledger, bills: Sequence[Sequence[Charge]]) -> list[Reservation]:
+    def reserve(
+        self, ledger: Ledger, bills: Sequence[Sequence[Charge]], *, require_budget: bool = False
+    ) -> list[Reservation]:
         """Write down what is going to be reserved, then reserve it: a reservation always has an owner who can die.
 
         Raises:
@@ -93,7 +95,7 @@ class RunFolder:
         _to_disk(part)
         part.rename(self._folder / ABOUT)
         _to_disk(self._folder, self._folder.parent)
-        return ledger.reserve(bills, ids=ids)
+        return ledger.reserve(bills, ids=ids, require_budget=require_budget)
 
     @guarded("Keeping what was fitted")
     def keep(self, reservation_id: str, pending: Pending) -> None:
@@ -111,6 +113,10 @@ class RunFolder:
 
     def kept(self, reservation_id: str) -> Pending:
         return Pending.load(self._pending(reservation_id))
+
+    def drop(self, reservation_id: str) -> None:
+        """Forget what was kept for a reservation that was given up."""
+        shutil.rmtree(self._pending(reservation_id))
 
     def remove(self) -> None:
         """Remove the folder, once all its reservations are settled: at one stroke, however long the deleting takes."""
@@ -191,21 +197,30 @@ def abandoned_runs(state: State) -> Generator[RunFolder, None, None]:
             run.close()
 
 
-def owner_lives(state: State, reservation_id: str) -> bool:
-    """Whether a process of this machine and working folder, now alive, may yet spend or publish the reservation."""
-    for folder in _folders(state):
-        if reservation_id in _about(folder)["reservations"]:
-            lock = _take(folder)
-            if lock is None:
-                return folder.exists()
-            os.close(lock)
-    return False
+@contextmanager
+def run_of(state: State, reservation_id: str) -> Iterator[RunFolder | None]:
+    """The folder of the dead run that made the reservation, held by us; None where no run here did.
 
-
-def forget_pending(state: State, reservation_id: str) -> None:
-    """Delete what was kept for a reservation that was voided; for when its owner is dead."""
-    for folder in _folders(state):
-        shutil.rmtree(folder / PENDING / reservation_id, ignore_errors=True)
+    Raises:
+      Refused: the run is alive, or used another ledger or MLflow.
+    """
+    folder = next((folder for folder in _folders(state) if reservation_id in _about(folder)["reservations"]), None)
+    if folder is None:
+        yield None
+        return
+    lock = _take(folder)
+    if lock is None:
+        raise Refused("the run that made this charge is still at work. Wait for its end, or stop it. Nothing was done.")
+    run = RunFolder(folder, lock, state)
+    try:
+        if not run.is_of_these_places:
+            raise Refused(
+                "the run that made this charge used another ledger or another MLflow. Set JALI_LEDGER_URL and "
+                "MLFLOW_TRACKING_URI as they were then. Nothing was done."
+            )
+        yield run
+    finally:
+        run.close()
 
 
 @guarded("Beginning the run")

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from flows.job import candidates, make_job
-from flows.report import closing_lines, report, require_writable, write_report
+from flows.report import closing_lines, report, write_report
 from flows.run import Done, Result, bill, paid_before
 from models.errors import EnvironmentFault, SpecError
 from tasks import progress
+from tasks.paths import require_writable
 from tasks.recovery import Finished, Receipt, receipt
 from tasks.training import Evaluation, FoldScores
 

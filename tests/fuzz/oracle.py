@@ -21,10 +21,12 @@ import flows.reproduce
 import flows.run
 import tasks.loading
 from flows.job import Job, candidates
-from flows.run import Done, Result, reserved
+from flows.run import Done, Result, releasable, reserved
 from models.candidate import Candidate
 from tasks.item_files import catalogue_of
+from tasks.ledger import Ledger
 from tasks.rating_files import HALF
+from tasks.state import current_state
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
 from tasks.validation import validate
 from tests.fuzz.case import SECRETS, Case
@@ -123,14 +125,15 @@ def in_process(case: Case) -> Outcome:
 
 @contextmanager
 def no_prefect() -> Iterator[Callable[[], None]]:
-    flows.cli._prepare()
+    flows.cli.prepared()
     yield lambda: None
 
 
 def rehearse(job: Job) -> Done:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
-    chosen = candidates(job)
-    with reserved(job, chosen) as (_, reservations):
+    ledger = Ledger(current_state())
+    chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
+    with reserved(ledger, job, [one for one in chosen if releases(one.guarantee)]) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)

@@ -17,14 +17,14 @@ from mlflow import MlflowClient
 
 from flows.job import Job, candidates, make_job
 from flows.run import paid_before, reserved
-from models.errors import EnvironmentFault, JaliError
+from models.errors import EnvironmentFault, JaliError, LedgerDoubted, Refused
 from models.index import RECOMMENDERS
 from models.ratings import Ratings
 from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks import publishing
 from tasks.ledger import SPENT, Ledger
 from tasks.publishing import publish
-from tasks.recovery import finish_interrupted, something_was_interrupted
+from tasks.recovery import finish_interrupted, something_was_interrupted, void
 from tasks.runs import Pending
 from tasks.state import State
 from tasks.tracking import open_tracking
@@ -58,7 +58,7 @@ def run(told: Job, ratings: Ratings) -> dict[str, str]:
     chosen = candidates(told)
     finished = finish_interrupted(state)
     versions = paid_before(told, chosen, finished)
-    with reserved(told, [c for c in chosen if c.name not in versions]) as (own, reservations):
+    with reserved(Ledger(state), told, [c for c in chosen if c.name not in versions]) as (own, reservations):
         for c in chosen:
             if c.name in reservations:
                 release = fit_and_keep(c.recommender, ratings, c.specification, reservations[c.name], own)
@@ -142,9 +142,9 @@ def assert_consistent(state: State) -> None:
     assert len(versions) == len(client.search_model_versions())
     entries = Ledger(state).entries()
     assert versions == {entry.reservation: entry.outcome for entry in entries if entry.state == "publish"}
-    spent = [entry for entry in entries if entry.state in SPENT]
-    assert len(noises(state)) <= len(spent)
-    assert {entry.state for entry in entries} <= {"publish", "fail", "cancel"}
+    shown = [entry for entry in entries if entry.state in (*SPENT, "void")]
+    assert len(noises(state)) <= len(shown)
+    assert {entry.state for entry in entries} <= {"publish", "fail", "cancel", "void"}
     experiment = client.get_experiment_by_name("films.releases")
     if experiment is not None:
         of_releases = [experiment.experiment_id]
@@ -254,14 +254,40 @@ def test_a_version_that_was_deleted_since_is_fitted_anew(ratings: Ratings, state
     assert outcomes(state) == ("version 1", "version 2")
 
 
-def test_what_was_given_up_is_never_published(ratings: Ratings, state: State) -> None:
+@pytest.mark.parametrize("dies_at", ["take_back", None])
+def test_what_was_given_up_is_never_published(ratings: Ratings, state: State, dies_at: str | None) -> None:
     killed(lambda: run(job(), ratings), "mlflow.pyfunc", "log_model", "after")
     ledger = Ledger(state)
-    ledger.reservation(ledger.entries()[0].reservation).failed("given up")
+    name = ledger.entries()[0].reservation
+    if dies_at:
+        killed(lambda: void(state, Ledger(state), name, "A test."), "tasks.recovery", dies_at, "before")
+    else:
+        void(state, ledger, name, "A test.")
+    assert outcomes(state) == ("void: A test.",)
     assert finish_interrupted(state) == []
     assert open_tracking(state).search_model_versions() == []
-    assert outcomes(state) == ("given up",)
     assert_consistent(state)
+
+
+def test_what_has_a_version_is_not_voided(ratings: Ratings, state: State) -> None:
+    killed(lambda: run(job(), ratings), "tasks.ledger:Reservation", "published", "before")
+    ledger = Ledger(state)
+    with pytest.raises(Refused, match=r"version 1 of films\.pdp-histogram was made of this charge"):
+        void(state, ledger, ledger.entries()[0].reservation, "A test.")
+    assert run(job(), ratings) == {"pdp-histogram": "1"}
+    assert_consistent(state)
+
+
+def test_what_a_ledger_that_is_gone_had_paid_for_is_neither_published_nor_deleted(
+    ratings: Ratings, state: State
+) -> None:
+    killed(lambda: run(job(), ratings), "tasks.runs:RunFolder", "keep", "after")
+    before = noises(state)
+    for file in state.folder.glob("ledger.*"):
+        file.unlink()
+    with pytest.raises(LedgerDoubted, match="Restore it"):
+        run(job(), ratings)
+    assert noises(state) == before
 
 
 def test_what_was_kept_and_is_damaged_is_not_published(ratings: Ratings, state: State) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from models.candidate import Candidate
-from models.errors import EnvironmentFault, JaliError, SpecError
+from models.errors import EnvironmentFault, JaliError, Refused, SpecError
 from models.index import RECOMMENDERS, make_recommender
 from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
 from models.release import ItemFactors, Release
 from tasks.ledger import Charge, Ledger
-from tasks.runs import Pending, abandoned_runs, forget_pending, own_run, owner_lives, settled
+from tasks.runs import Pending, abandoned_runs, own_run, run_of, settled
 from tasks.state import State
 
 HISTOGRAM = make_recommender("pdp-histogram", {})
@@ -52,10 +52,12 @@ def test_a_living_run_is_left_alone_and_a_dead_one_is_not(state: State) -> None:
     with own_run(state) as own:
         (reservation,) = own.reserve(Ledger(state), [BILL])
         assert n_abandoned(state) == 0
-        assert owner_lives(state, reservation.id)
+        with pytest.raises(Refused, match="still at work"), run_of(state, reservation.id):
+            pass
     assert n_abandoned(state) == 1
-    assert not owner_lives(state, reservation.id)
-    assert not owner_lives(state, "nobody's")
+    with run_of(state, reservation.id) as dead, run_of(state, "nobody's") as nobodys:
+        assert dead is not None
+        assert nobodys is None
 
 
 def test_a_dead_run_is_finished_by_one_and_not_by_two(state: State) -> None:
@@ -86,7 +88,7 @@ def test_what_was_only_half_removed_is_removed_by_the_next_run(state: State) -> 
 def test_reservations_are_written_down_before_they_are_made(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
 
-    def look(self: Ledger, charges: object, ids: list[str]) -> None:
+    def look(self: Ledger, bills: object, *, ids: list[str], require_budget: bool) -> None:
         written.append((own.reservation_ids, ids))
 
     monkeypatch.setattr(Ledger, "reserve", look)
@@ -103,6 +105,8 @@ def test_a_run_with_another_ledger_or_mlflow_waits_for_one_that_uses_them(
         own.reserve(Ledger(state), [BILL])
     monkeypatch.setenv(variable, f"sqlite:///{tmp_path}/other.db")
     assert n_abandoned(state) == 0
+    with pytest.raises(Refused, match="another ledger or another MLflow"), run_of(state, own.reservation_ids[0]):
+        pass
     monkeypatch.delenv(variable)
     assert n_abandoned(state) == 1
 
@@ -159,7 +163,7 @@ def test_a_candidate_can_be_told_from_its_release(tmp_path: Path, name: str, pri
     assert Pending.load(tmp_path).candidate == Candidate(recommender, specification, guarantee)
 
 
-def test_what_is_kept_comes_back_as_it_was_and_is_forgotten_on_request(ratings: Ratings, state: State) -> None:
+def test_what_is_kept_comes_back_as_it_was_and_is_dropped_on_request(ratings: Ratings, state: State) -> None:
     before = pending(ratings)
     with own_run(state) as own:
         (reservation,) = own.reserve(Ledger(state), [BILL])
@@ -169,7 +173,7 @@ def test_what_is_kept_comes_back_as_it_was_and_is_forgotten_on_request(ratings: 
     assert after.source == "films"
     assert np.array_equal(after.release.factors.V, before.release.factors.V)
     assert after.release.about == before.release.about
-    forget_pending(state, reservation.id)
+    own.drop(reservation.id)
     assert not own.keeps(reservation.id)
 
 
