@@ -89,7 +89,7 @@ def void(
     """Take back a charge whose release never left."""
     with exit_codes():
         from tasks.ledger import Ledger
-        from tasks.recovery import void as void_charge
+        from tasks.voiding import void as void_charge
 
         state = prepared()
         voided = void_charge(state, Ledger(state), charge, reason)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from models.candidate import Candidate
-from models.errors import JaliError, LedgerDoubted, Refused, SpecError
+from models.errors import JaliError, LedgerDoubted, SpecError
 from tasks.guard import guarded
 from tasks.ledger import Charge, Entry, Ledger, Reservation
 from tasks.publishing import publish, published_version, take_back
-from tasks.runs import Pending, RunFolder, abandoned_runs, run_of
+from tasks.runs import Pending, RunFolder, abandoned_runs
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -67,29 +67,6 @@ class Finished:
             f"{self.recommender} of {self.source} was paid for by {self.when}, and nothing of it was kept. It stays "
             f"charged; `jali ledger void {self.reservation_id} --reason ...` is for when nothing can have left."
         )
-
-
-@guarded("Voiding the charge")
-def void(state: State, ledger: Ledger, name: str, reason: str) -> Reservation:
-    """Void a charge, and delete what was kept or half published of its release.
-
-    Raises:
-      Refused: its run is alive, or a version of it is registered; and as `Ledger.void`.
-    """
-    reservation = ledger.reservation(name)
-    with run_of(state, reservation.id) as run:
-        if run is None or not run.keeps(reservation.id):  # nothing is published that was not kept before
-            return ledger.void(name, reason)
-        client, about = open_tracking(state), (reservation.source, reservation.recommender, reservation.id)
-        if reservation.state == "commit" and (version := published_version(client, *about)):
-            raise Refused(
-                f"version {version} of {reservation.source}.{reservation.recommender} was made of this charge, and "
-                "what was released cannot be taken back. Nothing was changed; the next run puts it into the ledger."
-            )
-        voided = ledger.void(name, reason)
-        take_back(client, *about)
-        run.drop(reservation.id)
-    return voided
 
 
 def something_was_interrupted(state: State) -> bool:

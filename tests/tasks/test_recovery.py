@@ -24,11 +24,12 @@ from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks import publishing
 from tasks.ledger import SPENT, Ledger
 from tasks.publishing import publish
-from tasks.recovery import finish_interrupted, something_was_interrupted, void
+from tasks.recovery import finish_interrupted, something_was_interrupted
 from tasks.runs import Pending
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.training import fit_and_keep
+from tasks.voiding import void
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +118,7 @@ POINTS = [
     ("tasks.runs:RunFolder", "keep", "after", KEPT),
     ("mlflow:MlflowClient", "create_run", "after", KEPT),
     ("tasks.publishing", "_log_settings", "after", KEPT),
-    ("mlflow.pyfunc", "log_model", "after", KEPT),
+    ("tasks.publishing", "_ensure_registered_model", "before", KEPT),
     ("mlflow:MlflowClient", "create_model_version", "after", KEPT),
     ("tasks.ledger:Reservation", "published", "after", KEPT),
     ("tasks.runs:RunFolder", "remove", "before", KEPT),
@@ -171,7 +172,7 @@ def test_a_kill_between_any_two_steps_is_made_good_by_the_next_run(
 def test_a_run_that_is_killed_while_it_finishes_another_is_finished_by_the_third(
     ratings: Ratings, state: State
 ) -> None:
-    killed(lambda: run(job(), ratings), "mlflow.pyfunc", "log_model", "after")
+    killed(lambda: run(job(), ratings), "tasks.publishing", "_ensure_registered_model", "before")
     fitted = noises(state)
     for name in ("delete_run", "create_run", "create_model_version"):
         killed(lambda: run(job(), ratings), "mlflow:MlflowClient", name, "after")
@@ -256,11 +257,11 @@ def test_a_version_that_was_deleted_since_is_fitted_anew(ratings: Ratings, state
 
 @pytest.mark.parametrize("dies_at", ["take_back", None])
 def test_what_was_given_up_is_never_published(ratings: Ratings, state: State, dies_at: str | None) -> None:
-    killed(lambda: run(job(), ratings), "mlflow.pyfunc", "log_model", "after")
+    killed(lambda: run(job(), ratings), "tasks.publishing", "_ensure_registered_model", "before")
     ledger = Ledger(state)
     name = ledger.entries()[0].reservation
     if dies_at:
-        killed(lambda: void(state, Ledger(state), name, "A test."), "tasks.recovery", dies_at, "before")
+        killed(lambda: void(state, Ledger(state), name, "A test."), "tasks.publishing", dies_at, "before")
     else:
         void(state, ledger, name, "A test.")
     assert outcomes(state) == ("void: A test.",)
