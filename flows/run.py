@@ -17,6 +17,7 @@ from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
+from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
 from tasks.familiar import note_task, require_unfamiliar_task
@@ -40,6 +41,7 @@ class Result:
     evaluation: Evaluation
     version: str | None
     bill: tuple[Charge, ...] = ()
+    metrics: PaidMetrics | None = None
 
     @property
     def epsilon_spent(self) -> float:
@@ -83,8 +85,8 @@ def run(job: Job) -> list[Result]:
         stage("Fitting with exact noise and publishing", len(chosen))
         results = []
         for candidate in chosen:
-            version = release(job, candidate, ratings, reservations.get(candidate.name))
-            results.append(Result(candidate, evaluations[candidate.name], version, bill(job, candidate)))
+            version, metrics = release(job, candidate, ratings, reservations.get(candidate.name))
+            results.append(Result(candidate, evaluations[candidate.name], version, bill(job, candidate), metrics))
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
@@ -126,7 +128,21 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
-    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted),)
+    charges = [Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)]
+    if candidate.metrics and candidate.metrics_guarantee:
+        promise, event, share = candidate.metrics_guarantee, candidate.metrics.cost(), candidate.metrics.share_of_own
+        charges.append(
+            Charge(
+                job.source,
+                candidate.name,
+                promise,
+                event,
+                share(specification),
+                purpose="private metrics",
+                accepted="" if promise.verdict == "proven" else accepted,
+            )
+        )
+    return tuple(charges)
 
 
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
@@ -144,10 +160,14 @@ def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> d
     return {name: Evaluation(scores) for name, scores in folds.items()}
 
 
-def release(job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None) -> str | None:
-    """Pay, fit, publish; nothing of it without a reservation."""
+def release(
+    job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None
+) -> tuple[str | None, PaidMetrics | None]:
+    """Pay, fit, publish; nothing of it without a reservation. The version, and its metrics where paid for."""
     if reservation is None:
-        return None
+        return None, None
     go_on()
-    fitted = fit_private_task(candidate.recommender, whole(ratings), candidate.specification, reservation)
-    return publish_task(job.source, candidate, whole(fitted), reservation)
+    fitted = fit_private_task(
+        candidate.recommender, whole(ratings), candidate.specification, reservation, candidate.metrics
+    )
+    return publish_task(job.source, candidate, whole(fitted), reservation), PaidMetrics.of(fitted)

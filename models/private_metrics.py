@@ -22,6 +22,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from pydantic import BaseModel, Field
 
 from models.errors import SpecError
+from models.privacy.accounting import as_written
 from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.keyed_hash import pair_uniforms
 from models.privacy.noise import NoiseSource
@@ -69,13 +70,32 @@ class PaidMetrics:
         return f"{self.low:.3g}..{self.high:.3g}"
 
     @property
+    def summary(self) -> str:
+        if self.says_nothing:
+            return f"{self.interval}: too few ratings to say more for ε={self.epsilon:g}"
+        return f"{self.rmse:.3g} (95% interval {self.interval})"
+
+    @property
     def sentence(self) -> str:
-        worth = "; too few ratings to say anything for this epsilon" if self.says_nothing else ""
         return (
-            f"RMSE {self.rmse:.3g} (95% interval {self.interval}, noise and sampling included{worth}), of a tenth of "
-            f"the ratings that was left out of the fit, at most {self.ratings_per_user} of a user. It was paid for "
-            f"with ε={self.epsilon:g}, besides what the release cost."
+            f"RMSE {self.summary}. Measured on a tenth of the ratings, left out of the fit, at most "
+            f"{self.ratings_per_user} of a user; the interval includes noise and sampling. It was paid for with "
+            f"ε={self.epsilon:g}, besides what the release cost."
         )
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """For the version of a release."""
+        return {
+            "metrics.rmse": f"{self.rmse:.4g}",
+            "metrics.rmse_95": self.interval,
+            "metrics.epsilon": f"{self.epsilon:g}",
+        }
+
+    @property
+    def price(self) -> PrivateMetrics:
+        """What was asked for."""
+        return PrivateMetrics(epsilon=self.epsilon, ratings_per_user=self.ratings_per_user)
 
     def added_to(self, release: Release) -> Release:
         return replace(release, about={**release.about, KEPT_AS: asdict(self)})
@@ -126,7 +146,8 @@ class PrivateMetrics(BaseModel, frozen=True, extra="forbid"):
                 "private metrics cost everybody the same, and these preferences may ask for less than any such cost. "
                 "Declare levels, or leave --private-metrics out."
             )
-        return float(np.nextafter(self.epsilon / smallest, np.inf))
+        share = as_written(self.epsilon) / as_written(smallest)
+        return float(share) if Fraction(float(share)) >= share else float(np.nextafter(float(share), np.inf))
 
     def noise_scales(self, unit: Unit) -> tuple[float, float]:
         """Of the sum of squared errors, in grid steps, and of their count.

@@ -279,7 +279,7 @@ def test_too_few_ratings_are_said_to_say_nothing(noise: NoiseSource) -> None:
     nobody = ratings_of([], [], [], n_users=1, n_items=3)
     metrics = PrivateMetrics(epsilon=1).measure(hostile_factors(3), nobody, nobody, "rating", noise)
     assert metrics.says_nothing
-    assert "too few ratings to say anything" in metrics.sentence
+    assert "too few ratings to say more" in metrics.sentence
     assert "0..4" in metrics.sentence
 
 
