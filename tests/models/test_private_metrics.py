@@ -10,6 +10,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scipy.stats import dlaplace
 
 from models.errors import SpecError
 from models.evaluation import client_scores
@@ -235,6 +236,15 @@ def test_the_interval_holds_the_true_rmse_as_often_as_it_says(
     true, own = covered(mean, n, epsilon, unit, law)
     assert true >= 0.95
     assert own >= 0.95
+
+
+@pytest.mark.parametrize("scale", [0.25, 1.0, 7.3, 1000.0])
+def test_the_discrete_law_is_no_worse_than_the_bound_a_step_earlier(scale: float) -> None:
+    x = np.arange(-int(20 * scale) - 20, int(20 * scale) + 20)
+    tail = dlaplace(1 / scale).sf(x - 1)
+    for a in (1e-6, 0.01, 0.3, 0.5, 0.9, 1.0):
+        k = (2 * a / (1 + a)) ** a / (1 + a)
+        assert (tail <= k * np.exp(-a * (x - 1) / scale) * (1 + 1e-9)).all()
 
 
 def test_an_interval_that_leaves_out_the_noise_or_the_sampling_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
