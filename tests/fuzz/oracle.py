@@ -21,10 +21,12 @@ import flows.reproduce
 import flows.run
 import tasks.loading
 from flows.job import Job, candidates
-from flows.run import Result, reserved
+from flows.run import Result, releasable, reserved
 from models.candidate import Candidate
 from tasks.item_files import catalogue_of
+from tasks.ledger import Ledger
 from tasks.rating_files import HALF
+from tasks.state import current_state
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
 from tasks.validation import validate
 from tests.fuzz.case import SECRETS, Case
@@ -123,14 +125,15 @@ def in_process(case: Case) -> Outcome:
 
 @contextmanager
 def no_prefect() -> Iterator[Callable[[], None]]:
-    flows.cli._prepare()
+    flows.cli.prepared()
     yield lambda: None
 
 
 def rehearse(job: Job) -> list[Result]:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
-    chosen = candidates(job)
-    with reserved(job, chosen) as reservations:
+    ledger = Ledger(current_state())
+    chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
+    with reserved(ledger, job, [candidate for candidate in chosen if releases(candidate.guarantee)]) as reservations:
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)
@@ -139,9 +142,10 @@ def rehearse(job: Job) -> list[Result]:
         dealt = deal(ratings, job.folds)
         results = []
         for chosen_one in chosen:
-            fold = evaluate_fold(chosen_one.recommender, ratings, chosen_one.specification, dealt, 0)
-            if chosen_one.name in reservations:
-                fit_private(chosen_one.recommender, ratings, chosen_one.specification, reservations[chosen_one.name])
+            what, promised = chosen_one.recommender, chosen_one.specification
+            fold = evaluate_fold(what, ratings, promised, dealt, 0)
+            if reservation := reservations.get(chosen_one.name):
+                fit_private(what, ratings, promised, reservation, chosen_one.metrics)
             results.append(Result(chosen_one, Evaluation((fold,)), None))
         return results
 
