@@ -170,7 +170,8 @@ def test_a_number_with_a_leading_zero_is_decimal(tmp_path: Path) -> None:
 
 def test_the_example_shows_every_setting_and_is_the_default() -> None:
     example = yaml.safe_load((ROOT / "docs" / "jali.example.yaml").read_text())
-    assert make_job(example).model_dump() == make_job({}).model_dump() | {"settings": example["settings"]}
+    ours = {"settings": example["settings"], "named": True}  # it names them all
+    assert make_job(example).model_dump() == make_job({}).model_dump() | ours
 
     def names(model: type) -> set[str]:
         return set(model.model_fields)  # type: ignore[attr-defined]
