@@ -127,6 +127,10 @@ def run_command(
     fraction: Annotated[
         str | None, typer.Option("--fraction", metavar="F", help="Share of everybody's epsilon per release.")
     ] = None,
+    private_metrics: Annotated[
+        str | None,
+        typer.Option("--private-metrics", metavar="E", help="Pay this for an RMSE that each release states."),
+    ] = None,
     source: SourceName = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A recommender's setting; repeatable.")
@@ -154,7 +158,14 @@ def run_command(
             job = job_from(
                 config,
                 ratings=_table(ratings, format_name, columns, delimiter, table, query, checksum),
-                privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
+                privacy={
+                    "epsilon": epsilon,
+                    "policy": policy,
+                    "unit": unit,
+                    "delta": delta,
+                    "fraction": fraction,
+                    "metrics": private_metrics,
+                },
                 preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
                 assignments=set_ or [],
                 other={

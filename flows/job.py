@@ -15,8 +15,19 @@ from flows.names import source_name
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
+from models.privacy.accounting import as_written
 from models.privacy.guarantee import Guarantee
-from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
+from models.privacy.specification import (
+    LEAST_FRACTION,
+    Delta,
+    Epsilon,
+    Fraction,
+    Policy,
+    PrivacySpecification,
+    Relation,
+    Unit,
+)
+from models.private_metrics import PrivateMetrics
 from models.ratings import RatingScale
 from tasks.paths import home_path, require_file
 from tasks.preferences_source import PreferencesSource
@@ -35,6 +46,10 @@ def _policy(value: Any) -> Any:
     return {} if value == "default" else value
 
 
+def _metrics(value: Any) -> Any:
+    return value if value is None or isinstance(value, dict | PrivateMetrics) else {"epsilon": value}
+
+
 class Privacy(BaseModel, frozen=True, extra="forbid"):
     """The promise. With neither epsilon nor policy nor preferences, epsilon is 1."""
 
@@ -45,6 +60,8 @@ class Privacy(BaseModel, frozen=True, extra="forbid"):
     delta: Delta = 1e-6
     fraction: Fraction | None = None
     """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
+    metrics: Annotated[PrivateMetrics | None, BeforeValidator(_metrics)] = None
+    """What is spent on an RMSE that each release states."""
 
 
 def _like_its_ratings(told: dict[str, Any]) -> str:
@@ -214,14 +231,40 @@ def candidates(job: Job, releases: Callable[[Guarantee], bool] = promises_someth
     made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
     whole = {relation: _specification(job, relation, 1.0) for relation in {kind.relation for kind in made}}
     n_releases = sum(releases(kind.guarantee(whole[kind.relation], public_catalogue=public)) for kind in made)
-    personalised = any(specification.personalised for specification in whole.values())
-    fraction = job.privacy.fraction or (1 / max(n_releases, 1) if personalised else 1.0)
+    metrics = job.privacy.metrics
+    if metrics and not (job.publish and n_releases):
+        raise SpecError(
+            "private metrics measure releases, and this run releases nothing. Leave --private-metrics out (cross-"
+            "validation costs nothing, and stays inside), or publish a recommender that promises something."
+        )
+    fraction = _fraction(job.privacy, list(whole.values()), max(n_releases, 1))
     chosen = []
     for recommender in made:
         specification = _specification(job, recommender.relation, fraction)
         guarantee = recommender.guarantee(specification, public_catalogue=public)
-        chosen.append(Candidate(recommender, specification, guarantee))
+        chosen.append(Candidate(recommender, specification, guarantee, metrics if releases(guarantee) else None))
     return chosen
+
+
+def _fraction(told: Privacy, specifications: list[PrivacySpecification], n_releases: int) -> float:
+    """Share of everybody's own epsilon that one release takes: as told, or alike, less what its metrics take.
+
+    Raises:
+      SpecError: a release and its metrics would cost somebody more than that person's own epsilon, or their part.
+    """
+    if not any(specification.personalised for specification in specifications):
+        return told.fraction or 1.0
+    if told.metrics is None:
+        return told.fraction or 1 / n_releases
+    taken = max(told.metrics.share_of_own(specification) or 0.0 for specification in specifications)
+    part, least = (1.0, told.fraction) if told.fraction else (1 / n_releases, LEAST_FRACTION)
+    if as_written(least) + as_written(taken) > as_written(part):
+        raise SpecError(
+            f"private metrics take {taken:.3g} of the own epsilon of whoever has the least, and a release {least:.3g} "
+            f"or more; together they may take {part:.3g}. Lower --private-metrics, the number of recommenders or "
+            "--fraction."
+        )
+    return told.fraction or max(part - taken - 2**-50, LEAST_FRACTION)  # less by more than rounding may have added
 
 
 def _specification(job: Job, relation: Relation, fraction: float) -> PrivacySpecification:

@@ -28,7 +28,7 @@ def job_from(
     Args:
       config: path of a YAML file, or None.
       ratings: path, format, columns (`user=A,item=B`), delimiter, table, query and checksum of the ratings.
-      privacy: epsilon, policy (a path, or `default`), unit, delta and fraction.
+      privacy: epsilon, policy (a path, or `default`), unit, delta, fraction and metrics (their epsilon).
       preferences: path, table and query of the table of preferences; default, cap and levels (`NAME=EPSILON,...`).
       assignments: `RECOMMENDER.SETTING=VALUE`.
       other: the settings of Job that are one value each.
@@ -81,7 +81,10 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any], preferences: d
         return
     if given.get("policy", "default") != "default":
         given["policy"] = read_config(given["policy"], "policy")
-    told["privacy"] = _replaced(_mapping(told, "privacy"), given, PROMISES)
+    before = _mapping(told, "privacy")
+    if "metrics" in given and isinstance(before.get("metrics"), dict):  # how many ratings of a user may stay
+        given["metrics"] = {**before["metrics"], "epsilon": given["metrics"]}
+    told["privacy"] = _replaced(before, given, PROMISES)
 
 
 def _overlaid_preferences(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -57,7 +58,7 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += [one.sentence for one in done.finished]
     if any(result.is_paid_before for result in results):
         lines.append("Run again for a release that is fitted afresh.")
-    lines += [*spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
+    lines += [*metrics_lines(results), *spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
@@ -84,6 +85,15 @@ def weaknesses(results: list[Result]) -> list[str]:
     return [f"{', '.join(who)}: {verdict}; {'; '.join(reasons)}." for (verdict, reasons), who in names.items()]
 
 
+def metrics_lines(results: list[Result]) -> list[str]:
+    """What the versions state of their accuracy: public, and paid for."""
+    return [
+        f"{result.candidate.name} v{result.version} states a private RMSE of {result.metrics.summary}."
+        for result in results
+        if result.metrics
+    ]
+
+
 def spending_lines(job: Job, results: list[Result]) -> list[str]:
     """What the run spent, a sentence per relation in which something was promised."""
     published = _published(results)
@@ -96,7 +106,8 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
         if total.is_proven:
             lines.append(f"This run spent at most {epsilon} {whom}.")
             continue
-        which = ", ".join(amount.name for amount in published if amount.name not in total.without_promise)
+        names = dict.fromkeys(amount.name for amount in published)  # once, and not again for its metrics
+        which = ", ".join(name for name in names if name not in total.without_promise)
         line = f"{which}: {epsilon} claimed {whom}"
         rest = ", ".join(total.without_promise)
         line += f"; {rest}, published too, promised nothing of it" if rest else ", and not proven"
@@ -176,6 +187,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "version": result.version,
         "guarantee": result.candidate.guarantee.model_dump(mode="json"),
         "epsilon_spent": result.epsilon_spent,
+        "private_metrics": asdict(result.metrics) if result.metrics else None,
         **result.evaluation.summaries,
         "fit_seconds": result.evaluation.fit_seconds,
         "cv_seconds": result.evaluation.seconds,

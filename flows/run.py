@@ -17,6 +17,7 @@ from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
+from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
 from tasks.familiar import note_task, require_unfamiliar_task
@@ -42,6 +43,7 @@ class Result:
     evaluation: Evaluation
     version: str | None
     bill: tuple[Charge, ...] = ()
+    metrics: PaidMetrics | None = None
 
     @property
     def epsilon_spent(self) -> float:
@@ -101,13 +103,14 @@ def run(job: Job) -> Done:
         stage("Fitting with exact noise and publishing", len(chosen))
         results = []
         for candidate in chosen:
-            version = before.get(candidate.name) or release(
-                job, candidate, ratings, reservations.get(candidate.name), own
-            )
-            paid = () if candidate.name in before else bill(job, candidate)
-            results.append(Result(candidate, evaluations[candidate.name], version, paid))
-            named = f"{job.source}.{candidate.name} v{version}" if version else None
-            log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
+            if earlier := before.get(candidate.name):
+                result = Result(candidate, evaluations[candidate.name], earlier.version, metrics=earlier.metrics)
+            else:
+                version, metrics = release(job, candidate, ratings, reservations.get(candidate.name), own)
+                result = Result(candidate, evaluations[candidate.name], version, bill(job, candidate), metrics)
+            results.append(result)
+            named = f"{job.source}.{candidate.name} v{result.version}" if result.version else None
+            log_spending_task(run_ids[candidate.name], result.epsilon_spent, named)
             step()
         if any(result.version for result in results) and ledger.budget(job.source):
             note_task(current_state(), job.source, whole(ratings))
@@ -128,11 +131,11 @@ def finish_interrupted_runs(job: Job) -> list[Finished]:
     return finish_interrupted_task(current_state())
 
 
-def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> dict[str, str]:
-    """Versions of this run's candidates that an interrupted run has paid for alike, by recommender."""
+def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> dict[str, Finished]:
+    """What an interrupted run has paid for and published alike, by recommender."""
     wanted = {candidate.name: (candidate, receipt(bill(job, candidate))) for candidate in chosen}
     return {
-        one.recommender: one.version
+        one.recommender: one
         for one in sorted(finished, key=lambda one: one.at)  # the newest of each
         if one.version and one.source == job.source and wanted.get(one.recommender) == (one.candidate, one.paid)
     }
@@ -168,7 +171,21 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
-    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted),)
+    charges = [Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)]
+    if candidate.metrics and candidate.metrics_guarantee:
+        promise, event, share = candidate.metrics_guarantee, candidate.metrics.cost(), candidate.metrics.share_of_own
+        charges.append(
+            Charge(
+                job.source,
+                candidate.name,
+                promise,
+                event,
+                share(specification),
+                purpose="private metrics",
+                accepted="" if promise.verdict == "proven" else accepted,
+            )
+        )
+    return tuple(charges)
 
 
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
@@ -188,10 +205,12 @@ def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> d
 
 def release(
     job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None, own: RunFolder
-) -> str | None:
-    """Pay, fit, keep, publish; nothing of it without a reservation."""
+) -> tuple[str | None, PaidMetrics | None]:
+    """Pay, fit, keep, publish; nothing of it without a reservation. The version, and its metrics where paid for."""
     if reservation is None:
-        return None
+        return None, None
     go_on()
-    fitted = fit_and_keep_task(candidate.recommender, whole(ratings), candidate.specification, reservation, own)
-    return publish_task(job.source, candidate, whole(fitted), reservation)
+    fitted = fit_and_keep_task(
+        candidate.recommender, whole(ratings), candidate.specification, reservation, candidate.metrics, own
+    )
+    return publish_task(job.source, candidate, whole(fitted), reservation), PaidMetrics.of(fitted)

@@ -6,20 +6,40 @@ from dataclasses import dataclass
 
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
-from models.recommender import Recommender
+from models.private_metrics import PrivateMetrics
+from models.recommender import CATALOGUE_FROM_RATINGS, Recommender
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recommender with what it promises: public, known before a rating is read."""
+    """A recommender with what it promises, and the metrics to be paid for: public, known before a rating is read."""
 
     recommender: Recommender
     specification: PrivacySpecification
     guarantee: Guarantee
+    metrics: PrivateMetrics | None = None
 
     @property
     def name(self) -> str:
         return self.recommender.name
+
+    @property
+    def metrics_guarantee(self) -> Guarantee | None:
+        """What the metrics of its release cost, and are worth."""
+        if self.metrics is None:
+            return None
+        is_public = CATALOGUE_FROM_RATINGS not in self.guarantee.weaknesses
+        return self.metrics.promise(self.specification, public_catalogue=is_public)
+
+    @property
+    def guarantees(self) -> list[Guarantee]:
+        """Of all that a release costs: its own, and its metrics'."""
+        return [promise for promise in (self.guarantee, self.metrics_guarantee) if promise is not None]
+
+    @property
+    def epsilon(self) -> float:
+        """The most that a release and its metrics cost anybody."""
+        return sum(promise.epsilon or 0.0 for promise in self.guarantees)
 
     @property
     def label(self) -> str:
@@ -52,6 +72,8 @@ class Candidate:
             if self.specification.preferences is not None:
                 declared = self.specification.preferences.model_dump(mode="json")
                 privacy |= {f"preferences.{name}": str(value) for name, value in declared.items()}
+            if self.metrics is not None:
+                privacy |= {f"metrics.{name}": f"{value:g}" for name, value in self.metrics}
         return {
             "recommender": self.name,
             **{f"privacy.{name}": value for name, value in privacy.items()},

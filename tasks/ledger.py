@@ -26,6 +26,8 @@ from tasks.state import State as StateFolder
 
 State = Literal["reserve", "commit", "publish", "cancel", "fail", "void", "budget"]
 Purpose = Literal["release", "private metrics", "corrections", "budget"]
+Events = tuple[str, Mapping[Purpose, str]]
+"""A recommender, and the events that a fit of it is paid for with."""
 
 MAY_FOLLOW: dict[State, tuple[State, ...]] = {
     "reserve": ("commit", "cancel", "void"),
@@ -270,14 +272,14 @@ class Ledger:
         counted = [entry for entry in self.entries(source) if entry.state in SPENT and entry.unit in (unit, "user")]
         return spending([entry.amount for entry in counted], relation, delta)
 
-    def _move(self, name: str, after: State, note: str, event: tuple[str, str] | None = None) -> None:
+    def _move(self, name: str, after: State, note: str, events: Events | None = None) -> None:
         with self._book.writing() as page:
             rows = [entry for entry in latest(_entries(page)) if entry.reservation == name]
             before = rows[0].state if rows else "void"
             if after not in MAY_FOLLOW[before]:
                 raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
-            if event is not None:
-                _require_reserved(rows, *event)
+            if events is not None:
+                _require_reserved(rows, *events)
             page.append([{**asdict(entry), "state": after, "note": note} for entry in rows])
             head, source = page.head, rows[0].source
             has_budget = _budget(_entries(page), source) is not None
@@ -306,13 +308,16 @@ class Reservation:
         """The ledger's newest row."""
         return self.ledger.head
 
-    def commit(self, recommender: str, event: DpEvent) -> None:
-        """Spend it on this fit. From here on it stays spent.
+    def commit(self, recommender: str, event: DpEvent, metrics: DpEvent | None = None) -> None:
+        """Spend it on this fit, and on its metrics. From here on it stays spent.
 
         Raises:
           NotReleasable: something else was reserved; nothing was recorded.
         """
-        self._become("commit", event=(recommender, str(event)))
+        events: dict[Purpose, str] = {"release": str(event)}
+        if metrics is not None:
+            events["private metrics"] = str(metrics)
+        self._become("commit", events=(recommender, events))
 
     def require_committed(self, source: str, recommender: str) -> None:
         """Raise NotReleasable unless this paid for a fit of `recommender` on `source` that is not yet published."""
@@ -335,16 +340,17 @@ class Reservation:
     def failed(self, note: str) -> None:
         self._become("fail", note)
 
-    def _become(self, after: State, note: str = "", *, event: tuple[str, str] | None = None) -> None:
-        self.ledger._move(self.id, after, note, event)
+    def _become(self, after: State, note: str = "", *, events: Events | None = None) -> None:
+        self.ledger._move(self.id, after, note, events)
         self.state = after
 
 
-def _require_reserved(rows: Sequence[Entry], recommender: str, event: str) -> None:
-    reserved = next((entry.recommender, entry.event) for entry in rows if entry.purpose == "release")
-    if (recommender, event) != reserved:
+def _require_reserved(rows: Sequence[Entry], recommender: str, events: Mapping[Purpose, str]) -> None:
+    reserved = {entry.purpose: entry.event for entry in rows if entry.purpose in ("release", "private metrics")}
+    if (recommender, events) != (rows[0].recommender, reserved):
+        wanted, found = (" with metrics at ".join(each.values()) for each in (events, reserved))
         raise NotReleasable(
-            f"{recommender} at {event} is not what was reserved: {reserved[0]} at {reserved[1]}. "
+            f"{recommender} at {wanted} is not what was reserved: {rows[0].recommender} at {found}. "
             "Reserve what is to be fitted."
         )
 

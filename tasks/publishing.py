@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import models.release
 from models.candidate import Candidate
 from models.errors import NotReleasable
+from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
@@ -56,6 +57,9 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
     reservation.require_committed(source, candidate.name)
     if release.about.get("guarantee") != candidate.guarantee.model_dump(mode="json"):
         raise NotReleasable(f"this release of {candidate.name} was not fitted under the guarantee it is offered with.")
+    metrics = PaidMetrics.of(release)
+    if (metrics and metrics.price) != candidate.metrics:
+        raise NotReleasable(f"this release of {candidate.name} has other metrics than those it is offered with.")
     state = current_state()
     client = open_tracking(state)
     experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
@@ -105,9 +109,11 @@ def _log_settings(
 ) -> None:
     from mlflow.entities import Metric
 
-    epsilon = candidate.guarantee.epsilon or 0.0
-    params = {**candidate.params, "privacy.epsilon_spent": f"{epsilon:g}"}
-    client.log_batch(run_id, [Metric("privacy.epsilon_spent", epsilon, 0, 0)], as_params(params))
+    params = {**candidate.params, "privacy.epsilon_spent": f"{candidate.epsilon:g}"}
+    numbers = {"privacy.epsilon_spent": candidate.epsilon}
+    if metrics := PaidMetrics.of(release):
+        numbers |= {"private_rmse": metrics.rmse, "private_rmse_low": metrics.low, "private_rmse_high": metrics.high}
+    client.log_batch(run_id, [Metric(name, value, 0, 0) for name, value in numbers.items()], as_params(params))
     ledger = reservation.ledger
     history = ledger.history(reservation.source)
     figures = {
@@ -148,8 +154,8 @@ def _register(
             name,
             model.model_uri,
             run_id,
-            tags=_version_tags(candidate, reservation),
-            description=_description(source, candidate),
+            tags=_version_tags(candidate, release, reservation),
+            description=_description(source, candidate, release),
         ).version
     )
 
@@ -173,8 +179,8 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
             raise
 
 
-def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, str]:
-    promise = candidate.guarantee
+def _version_tags(candidate: Candidate, release: Release, reservation: Reservation) -> dict[str, str]:
+    promise, metrics = candidate.guarantee, PaidMetrics.of(release)
     return {
         "source": reservation.source,
         "privacy.epsilon": promise.epsilon_summary,
@@ -187,16 +193,17 @@ def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, s
         RESERVATION: reservation.id,
         LEDGER: reservation.head.ledger,
         HEAD: str(reservation.head),
+        **(metrics.tags if metrics else {}),
     }
 
 
-def _description(source: str, candidate: Candidate) -> str:
-    promise = candidate.guarantee
+def _description(source: str, candidate: Candidate, release: Release) -> str:
+    promise, metrics = candidate.guarantee, PaidMetrics.of(release)
     conditions = "\n".join(f"- {condition}" for condition in promise.conditions)
     return (
         f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}\n\n"
         f"Protects {promise.protects}, against {promise.observers}. Conditions:\n{conditions}\n\n"
-        f"Proof: {promise.reference}. No accuracy is stated: none was paid for."
+        f"Proof: {promise.reference}. {metrics.sentence if metrics else 'No accuracy is stated: none was paid for.'}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from models.candidate import Candidate
 from models.errors import JaliError, LedgerDoubted, SpecError
+from models.private_metrics import PaidMetrics
 from tasks.guard import guarded
 from tasks.ledger import Charge, Entry, Ledger, Reservation
 from tasks.publishing import publish, published_version, take_back
@@ -36,8 +37,8 @@ class Finished:
     Args:
       at: when the ledger last heard of it, UTC.
       paid: what for.
-      version: of the release, where that was fitted or even published.
-      candidate: what was fitted, where this run published it.
+      version: of the release, where that was kept or even published.
+      kept: the release.
     """
 
     reservation_id: str
@@ -47,7 +48,16 @@ class Finished:
     paid: Receipt
     gave_back: bool = False
     version: str | None = None
-    candidate: Candidate | None = None
+    kept: Pending | None = None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        return self.kept.candidate if self.kept else None
+
+    @property
+    def metrics(self) -> PaidMetrics | None:
+        """Of the release, where they were paid for."""
+        return PaidMetrics.of(self.kept.release) if self.kept else None
 
     @property
     def when(self) -> str:
@@ -115,39 +125,38 @@ def _finish(reservation: Reservation, run: RunFolder, bill: list[Entry], state: 
             what = f"{one.recommender} of {one.source}, which {one.when} had paid for, cannot be published yet."
             error.args = (f"{what} {error} `jali ledger void {one.reservation_id} --reason ...` gives it up.",)
             raise
-    pending = _readable(run, reservation.id)
-    if pending is None:
+    kept = _readable(run, reservation.id)
+    if kept is None:
         return []
     client = open_tracking(state)
     if reservation.state == "publish":
         version = published_version(client, one.source, one.recommender, one.reservation_id)
-        return [replace(one, version=version, candidate=pending.candidate)] if version else []
+        return [replace(one, version=version, kept=kept)] if version else []
     take_back(client, one.source, one.recommender, one.reservation_id)  # somebody gave it up
     return []
 
 
 def _published(one: Finished, reservation: Reservation, run: RunFolder, client: MlflowClient) -> Finished:
     """What was paid for: found in the registry, published now, or lost."""
-    pending = _readable(run, one.reservation_id)
-    candidate = pending.candidate if pending else None
+    kept = _readable(run, one.reservation_id)
     version = published_version(client, one.source, one.recommender, one.reservation_id)
     if version is not None:
         reservation.published(f"version {version}")
-        return replace(one, version=version, candidate=candidate)
+        return replace(one, version=version, kept=kept)
     take_back(client, one.source, one.recommender, one.reservation_id)
-    if pending is None or candidate is None:
+    if kept is None:
         reservation.failed("spent; the run ended before anything was kept")
         return one
-    version = publish(pending.source, candidate, pending.release, reservation)
-    return replace(one, version=version, candidate=candidate)
+    version = publish(kept.source, kept.candidate, kept.release, reservation)
+    return replace(one, version=version, kept=kept)
 
 
 def _readable(run: RunFolder, reservation_id: str) -> Pending | None:
     """What was kept, if it was and can be read."""
     try:
-        pending = run.kept(reservation_id)
-        assert pending.candidate
-        return pending
+        kept = run.kept(reservation_id)
+        assert kept.candidate
+        return kept
     except (FileNotFoundError, ValueError, KeyError, TypeError, SpecError):
         return None
 

@@ -28,6 +28,7 @@ from models.errors import EnvironmentFault, JaliError, Refused
 from models.index import make_recommender
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
+from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.guard import guarded
 from tasks.ledger import Charge, Ledger, Reservation
@@ -46,11 +47,12 @@ class Pending:
     @property
     def candidate(self) -> Candidate:
         """What was fitted, as it was offered: the release says it all."""
-        about = self.release.about
+        about, metrics = self.release.about, PaidMetrics.of(self.release)
         return Candidate(
             make_recommender(about["recommender"], about["settings"]),
             PrivacySpecification.model_validate(about["privacy"]),
             Guarantee.model_validate(about["guarantee"]),
+            metrics.price if metrics else None,
         )
 
     def save(self, folder: Path) -> None:

@@ -21,6 +21,7 @@ from models.evaluation import (
 from models.metrics import Scores
 from models.privacy.noise import ExactNoise, SeededNoise
 from models.privacy.specification import PrivacySpecification
+from models.private_metrics import PrivateMetrics, divided
 from models.ratings import Private, Ratings
 from models.recommender import Recommender
 from models.release import Release
@@ -106,11 +107,23 @@ def evaluate_fold(
 
 @guarded("The fit for release")
 def fit_private(
-    recommender: Recommender, ratings: Ratings, specification: PrivacySpecification, reservation: Reservation
+    recommender: Recommender,
+    ratings: Ratings,
+    specification: PrivacySpecification,
+    reservation: Reservation,
+    metrics: PrivateMetrics | None = None,
 ) -> Release:
-    """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted."""
-    reservation.commit(recommender.name, recommender.cost(specification))
-    return recommender.fit(ratings, specification, ExactNoise(), n_threads=os.cpu_count() or 1).release
+    """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted.
+
+    The release holds the metrics, if any are paid for.
+    """
+    n_threads = os.cpu_count() or 1
+    reservation.commit(recommender.name, recommender.cost(specification), metrics.cost() if metrics else None)
+    if metrics is None:
+        return recommender.fit(ratings, specification, ExactNoise(), n_threads=n_threads).release
+    own, left_out = divided(ratings, specification, metrics.ratings_per_user)
+    release = recommender.fit(own, specification, ExactNoise(), n_threads=n_threads).release
+    return metrics.measure(release.factors, own, left_out, specification.unit, ExactNoise()).added_to(release)
 
 
 def fit_and_keep(
@@ -118,10 +131,11 @@ def fit_and_keep(
     ratings: Ratings,
     specification: PrivacySpecification,
     reservation: Reservation,
+    metrics: PrivateMetrics | None,
     own: RunFolder,
 ) -> Release:
     """Fit for release, and put the release on the disk before anything can lose what was paid for."""
-    release = fit_private(recommender, ratings, specification, reservation)
+    release = fit_private(recommender, ratings, specification, reservation, metrics)
     own.keep(reservation.id, Pending(reservation.source, release))
     return release
 

@@ -25,7 +25,8 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e3
 Epsilon = Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON)]
 Delta = Annotated[float, Field(ge=1e-30, lt=1)]
 Amount = TypeVar("Amount", float, Doubles)
-Fraction = Annotated[float, Field(ge=1e-3, le=1)]
+LEAST_FRACTION = 1e-3
+Fraction = Annotated[float, Field(ge=LEAST_FRACTION, le=1)]
 
 
 class Policy(BaseModel, frozen=True, extra="forbid"):

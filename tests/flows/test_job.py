@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 import yaml
 
 from flows.job import candidates, make_job, read_config
+from flows.run import bill
 from models.errors import SpecError
+from models.privacy.accounting import as_written
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +49,19 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"privacy": {"unit": "user", "policy": "default"}}, "speaks of single ratings"),
         ({"privacy": {"unit": "item"}}, "privacy.unit"),
         ({"privacy": {"delta": 1}}, "privacy.delta"),
+        ({"privacy": {"metrics": 0}}, "privacy.metrics.epsilon: this should be greater than or equal to 0.000001"),
+        ({"privacy": {"metrics": -1}}, "privacy.metrics.epsilon: this should be greater than or equal to 0.000001"),
+        ({"privacy": {"metrics": "nan"}}, "privacy.metrics.epsilon: this should be less than or equal to 1000"),
+        ({"privacy": {"metrics": 1001}}, "privacy.metrics.epsilon: this should be less than or equal to 1000"),
+        ({"privacy": {"metrics": "much"}}, "privacy.metrics.epsilon: this should be a valid number"),
+        ({"privacy": {"metrics": []}}, "privacy.metrics.epsilon"),
+        ({"privacy": {"metrics": {"ratings_per_user": 2}}}, "privacy.metrics.epsilon: Field required"),
+        ({"privacy": {"metrics": {"epsilon": 1, "ratings_per_user": 0}}}, "privacy.metrics.ratings_per_user"),
+        ({"privacy": {"metrics": {"epsilon": 1, "share": 0.2}}}, "no setting privacy.metrics.share"),
+        ({"privacy": {"metrics": 0.1}, "publish": False}, "this run releases nothing"),
+        ({"privacy": {"metrics": 0.1}, "recommenders": "pmf"}, "this run releases nothing"),
+        ({"privacy": {"metrics": 0.04, "policy": "default"}}, "take 0.4 of the own epsilon of whoever has the least"),
+        ({"privacy": {"metrics": 0.06, "policy": "default", "fraction": 0.5}}, "together they may take 1"),
         ({"privacy": {"preferences": "asked.csv"}}, "who are not in the table, with --default-epsilon"),
         ({"privacy": {"preferences": {"path": "nope.csv", "default": 1, "cap": 1}}}, "nope.csv does not exist"),
         ({"privacy": {"policy": {"conservative": 0.9}}}, "add up to at most 1"),
@@ -154,7 +170,8 @@ def test_a_number_with_a_leading_zero_is_decimal(tmp_path: Path) -> None:
 
 def test_the_example_shows_every_setting_and_is_the_default() -> None:
     example = yaml.safe_load((ROOT / "docs" / "jali.example.yaml").read_text())
-    assert make_job(example).model_dump() == make_job({}).model_dump() | {"settings": example["settings"]}
+    ours = {"settings": example["settings"], "named": True}  # it names them all
+    assert make_job(example).model_dump() == make_job({}).model_dump() | ours
 
     def names(model: type) -> set[str]:
         return set(model.model_fields)  # type: ignore[attr-defined]
@@ -171,3 +188,59 @@ def test_the_example_shows_every_setting_and_is_the_default() -> None:
     assert all(name in text for name in names(RatingsSource) | names(PreferencesSource))
     for name, kind in RECOMMENDERS.items():
         assert set(example["settings"][name]) == names(kind)
+
+
+def test_metrics_are_a_second_charge_of_every_release_and_of_nothing_else() -> None:
+    baseline, *private = candidates(make_job({"privacy": {"metrics": 0.1}}))
+    assert (baseline.metrics, baseline.guarantees, baseline.epsilon) == (None, [baseline.guarantee], 0)
+    for candidate in private:
+        assert candidate.epsilon == 1.1
+        promise = candidate.metrics_guarantee
+        assert promise is not None
+        assert (promise.relation, promise.epsilon, promise.verdict) == (candidate.guarantee.relation, 0.1, "proven")
+        assert candidate.params["privacy.metrics.epsilon"] == "0.1"
+        assert candidate.params["privacy.metrics.ratings_per_user"] == "5"
+    assert all(candidate.metrics is None for candidate in candidates(make_job({})))
+
+
+def test_metrics_are_no_better_than_the_catalogue(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").touch()
+    told = {"ratings": str(tmp_path / "r.csv"), "scale": "1:5:1", "recommenders": "pdp-histogram"}
+    (chosen,) = candidates(make_job(told | {"privacy": {"metrics": 0.1}}))
+    assert chosen.metrics_guarantee is not None
+    assert chosen.metrics_guarantee.verdict == "conditional"
+
+
+@pytest.mark.parametrize("recommenders", ["pdp-histogram", "dp-pmf,pdp-pmf,pdp-histogram"])
+@pytest.mark.parametrize("metrics", [0.01, 0.0123, 0.033, 1e-6])
+def test_releases_and_their_metrics_share_everybodys_epsilon(recommenders: str, metrics: float) -> None:
+    """Nobody is charged more than was asked for: as written, and as floating point has it."""
+    told = {"privacy": {"policy": "default", "metrics": metrics}, "recommenders": recommenders}
+    job = make_job(told)
+    chosen = candidates(job)
+    shares = [charge.fraction or 0 for candidate in chosen for charge in bill(job, candidate)]
+    assert len(shares) == 2 * len(chosen)
+    assert sum(map(as_written, shares)) <= 1
+    assert sum(shares) == pytest.approx(1)
+    for own in (0.1, 0.17, 1.0):
+        paid = [Fraction(own * share * (1 - 2**-51)) for share in shares[::2]]
+        assert sum(paid) + len(chosen) * Fraction(metrics) <= Fraction(own)
+
+
+def test_half_of_everybodys_own_leaves_room_for_metrics_that_take_the_other_half() -> None:
+    (chosen,) = candidates(
+        make_job({"privacy": {"policy": "default", "fraction": 0.5, "metrics": 0.05}, "recommenders": "pdp-histogram"})
+    )
+    assert chosen.specification.fraction == 0.5
+
+
+def test_metrics_are_refused_where_people_may_ask_for_less_than_they_cost(tmp_path: Path) -> None:
+    (tmp_path / "asked.csv").touch()
+    preferences = {"path": str(tmp_path / "asked.csv"), "default": 0.2, "cap": 2}
+    with pytest.raises(SpecError, match="may ask for less than any such cost"):
+        make_job({"privacy": {"preferences": preferences, "metrics": 0.1}})
+    levels = {"path": preferences["path"], "default": 0.2, "levels": {"out": 0, "low": 0.2, "high": 1}}
+    (chosen,) = candidates(
+        make_job({"privacy": {"preferences": levels, "metrics": 0.1}, "recommenders": "pdp-histogram"})
+    )
+    assert chosen.specification.fraction == pytest.approx(0.5)

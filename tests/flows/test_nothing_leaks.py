@@ -64,13 +64,14 @@ class Scenario:
 
 SLOW = ("--set", "pmf.n_iterations=20000")
 
+MEASURED = ("run", *TWO, "--private-metrics", "0.5", "--report", "report.json")
 ENVIRONMENT = ("reading", "logging", "publishing")
 """Stages in which the planted exception is one of a disk's or a server's."""
 PREFERENCES = ("--preferences", "asked.csv", "--default-epsilon", "0.1", "--cap", "1", "--unit", "rating")
 
 SCENARIOS = [
     Scenario("a whole run", command=("run", "--folds", "2", "--report", "report.json"), own_prefect=True),
-    *(Scenario(f"{stage} fails", 3 if stage in ENVIRONMENT else 4, plants=(stage,)) for stage in STAGES),
+    *(Scenario(f"{stage} fails", 3 if stage in ENVIRONMENT else 4, MEASURED, plants=(stage,)) for stage in STAGES),
     Scenario("bad rows", 1, bad_rows=BAD_ROWS),
     Scenario("validate bad rows", 1, command=("validate",), bad_rows=BAD_ROWS),
     Scenario("preferences", command=("run", "--folds", "2", "--report", "report.json", *PREFERENCES)),

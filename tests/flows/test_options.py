@@ -147,3 +147,17 @@ def test_preferences_without_sense_are_one_sentence(given: dict[str, Any], sente
     assert sentence in str(refusal.value)
     assert "secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_price_of_metrics_on_the_command_line_leaves_the_files_bound_on_a_user() -> None:
+    Path("c.yaml").write_text("privacy: {metrics: {epsilon: 0.2, ratings_per_user: 3}}\n")
+    for given, epsilon, m in ((None, 0.2, 3), ("0.1", 0.1, 3)):
+        told = job(privacy={"metrics": given}).privacy.metrics
+        assert told is not None
+        assert (told.epsilon, told.ratings_per_user) == (epsilon, m)
+    Path("c.yaml").write_text("privacy: {metrics: 0.2}\n")
+    told = job(privacy={"metrics": "0.3"}).privacy.metrics
+    assert told is not None
+    assert (told.epsilon, told.ratings_per_user) == (0.3, 5)
+    with pytest.raises(SpecError, match=r"metrics.epsilon: this should be a valid number"):
+        job(privacy={"metrics": "much"})

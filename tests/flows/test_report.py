@@ -3,15 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flows.job import candidates, make_job
 from flows.report import closing_lines, report, write_report
 from flows.run import Done, Result, bill, paid_before
 from models.errors import EnvironmentFault, SpecError
+from models.release import ItemFactors, Release
 from tasks import progress
 from tasks.paths import require_writable
 from tasks.recovery import Finished, Receipt, receipt
+from tasks.runs import Pending
 from tasks.training import Evaluation, FoldScores
 
 
@@ -65,11 +68,19 @@ RECEIPT = receipt(bill(JOB, CANDIDATE))
 
 
 def left_behind(paid: Receipt = RECEIPT, source: str = "films", version: str | None = "3") -> Finished:
-    return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, CANDIDATE)
+    about = {
+        "recommender": CANDIDATE.name,
+        "settings": CANDIDATE.recommender.model_dump(mode="json"),
+        "privacy": CANDIDATE.specification.model_dump(mode="json"),
+        "guarantee": CANDIDATE.guarantee.model_dump(mode="json"),
+    }
+    kept = Pending(source, Release(ItemFactors(*np.ones((3, 1))), ("a",), ("A",), 1, 5, 1, about))
+    return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, kept)
 
 
 def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowhere_else() -> None:
-    assert paid_before(JOB, [CANDIDATE], [left_behind()]) == {"pdp-histogram": "3"}
+    same = left_behind()
+    assert paid_before(JOB, [CANDIDATE], [same]) == {"pdp-histogram": same}
     dearer = make_job({"source": "films", "recommenders": "pdp-histogram", "privacy": {"epsilon": 2}})
     finer = make_job({**JOB.model_dump(exclude_unset=True), "settings": {"pdp-histogram": {"threshold": 0.5}}})
     for other in (dearer, finer):
@@ -93,7 +104,7 @@ def test_a_release_that_was_paid_before_is_shown_and_costs_nothing_again() -> No
 
 
 def test_what_was_given_back_or_lost_is_said() -> None:
-    gone = replace(left_behind(version=None), candidate=None)
+    gone = replace(left_behind(version=None), kept=None)
     done = Done([Result(CANDIDATE, EVALUATION, "4", bill(JOB, CANDIDATE))], [gone, replace(gone, gave_back=True)])
     said = closing_lines(JOB, done, 1.0)
     assert any("stays charged; `jali ledger void abc123 --reason ...`" in line for line in said)

@@ -80,6 +80,7 @@ ONLY_OF_RUN = {
     "--unit": ["rating", "user", "item", "User"],
     "--delta": NUMBERS,
     "--fraction": NUMBERS,
+    "--private-metrics": NUMBERS,
     "--source": ["films", "films.releases", "a/b", "..", ".", "a" * 100, "a" * 101, "-", "films ", "CON"],
     "--report": ["r.json", "[/red].json", "[bold]", "\udcff.json", "nowhere/r.json", ".", "films.csv",
     "./items.csv", "[/red].json", "x" * 300, "r\n.json", "~", "/proc/r.json"],

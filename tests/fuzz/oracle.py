@@ -133,7 +133,7 @@ def rehearse(job: Job) -> Done:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
-    with reserved(ledger, job, [one for one in chosen if releases(one.guarantee)]) as (_, reservations):
+    with reserved(ledger, job, [c for c in chosen if releases(c.guarantee)]) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)
@@ -142,9 +142,10 @@ def rehearse(job: Job) -> Done:
         dealt = deal(ratings, job.folds)
         results = []
         for chosen_one in chosen:
-            fold = evaluate_fold(chosen_one.recommender, ratings, chosen_one.specification, dealt, 0)
-            if chosen_one.name in reservations:
-                fit_private(chosen_one.recommender, ratings, chosen_one.specification, reservations[chosen_one.name])
+            what, promised = chosen_one.recommender, chosen_one.specification
+            fold = evaluate_fold(what, ratings, promised, dealt, 0)
+            if reservation := reservations.get(chosen_one.name):
+                fit_private(what, ratings, promised, reservation, chosen_one.metrics)
             results.append(Result(chosen_one, Evaluation((fold,)), None))
         return Done(results, [])
 

@@ -64,7 +64,7 @@ SENSIBLE = {
     "0.2", "0.9"],
     "epsilon_liberal": ["0.2", "1", "1000"], "group_by": ["rating", "user", "item"], "key": ["a", "''", "é", "x y"],
     "validation": ["{}"], "privacy": ["{}", "{unit: user}", "{policy: default}"], "n_factors": ["1", "3"],
-    "threshold": ["max", "mean", "0.5"],
+    "threshold": ["max", "mean", "0.5"], "metrics": ["0.1", "'2'", "~", "{epsilon: 1}"], "ratings_per_user": ["1", "5"],
 } | {f"min_{what}": ["0", "1", "2", "4", "24", "25"] for what in ("ratings", "users", "items",
     "ratings_per_user")}  # fmt: skip
 MOSTLY_YAML = st.sampled_from(VALUES) | st.sampled_from(VALUES) | st.sampled_from(VALUES) | st.sampled_from(FRAGMENTS)

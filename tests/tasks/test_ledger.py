@@ -26,6 +26,7 @@ from models.index import make_recommender
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import Policy, PrivacySpecification
+from models.private_metrics import PrivateMetrics
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.ledger_book import FORMAT, Head
 from tasks.state import State
@@ -159,7 +160,7 @@ def test_another_process_sees_the_same_and_can_go_on_with_it(ledger: Ledger, eve
 def test_a_bill_of_several_charges_moves_as_one(ledger: Ledger) -> None:
     release, metrics = charge(0.5), charge(0.1, purpose="private metrics")
     (reservation,) = ledger.reserve([[release, metrics]])
-    commit(reservation)
+    reservation.commit(HISTOGRAM.name, release.event, metrics.event)
     assert spent(ledger) == 0.6
     assert states(ledger) == ["commit", "commit"]
     assert [entry.purpose for entry in ledger.entries()] == ["release", "private metrics"]
@@ -181,6 +182,24 @@ def test_a_reservation_pays_for_what_was_reserved_and_nothing_else(ledger: Ledge
     with pytest.raises(NotReleasable, match="not what was reserved"):
         commit(reservation, other)
     assert states(ledger) == ["reserve"]
+
+
+@pytest.mark.parametrize(("reserved", "fitted"), [(None, 0.1), (0.1, None), (0.1, 0.2)])
+def test_metrics_that_were_not_reserved_are_not_measured(
+    ledger: Ledger, reserved: float | None, fitted: float | None
+) -> None:
+    price = [PrivateMetrics(epsilon=epsilon) if epsilon else None for epsilon in (reserved, fitted)]
+    bill = [charge()]
+    if price[0]:
+        promise = price[0].promise(PrivacySpecification(epsilon=0.5), public_catalogue=True)
+        bill.append(Charge("films", HISTOGRAM.name, promise, price[0].cost(), purpose="private metrics"))
+    (reservation,) = ledger.reserve([bill])
+    with pytest.raises(NotReleasable, match="not what was reserved"):
+        reservation.commit(HISTOGRAM.name, charge().event, price[1].cost() if price[1] else None)
+    assert {entry.state for entry in ledger.entries()} == {"reserve"}
+    reservation.commit(HISTOGRAM.name, charge().event, price[0].cost() if price[0] else None)
+    assert {entry.state for entry in ledger.entries()} == {"commit"}
+    assert ledger.spent("films", unit="rating", relation="add_or_remove").epsilon == 0.5 + (reserved or 0)
 
 
 def test_only_a_committed_reservation_of_the_same_release_publishes(ledger: Ledger) -> None:

@@ -58,11 +58,11 @@ def run(told: Job, ratings: Ratings) -> dict[str, str]:
     state = State(Path.cwd() / ".jali")
     chosen = candidates(told)
     finished = finish_interrupted(state)
-    versions = paid_before(told, chosen, finished)
+    versions = {name: one.version or "" for name, one in paid_before(told, chosen, finished).items()}
     with reserved(Ledger(state), told, [c for c in chosen if c.name not in versions]) as (own, reservations):
         for c in chosen:
             if c.name in reservations:
-                release = fit_and_keep(c.recommender, ratings, c.specification, reservations[c.name], own)
+                release = fit_and_keep(c.recommender, ratings, c.specification, reservations[c.name], c.metrics, own)
                 versions[c.name] = publish(told.source, c, release, reservations[c.name])
     return versions
 
@@ -143,8 +143,7 @@ def assert_consistent(state: State) -> None:
     assert len(versions) == len(client.search_model_versions())
     entries = Ledger(state).entries()
     assert versions == {entry.reservation: entry.outcome for entry in entries if entry.state == "publish"}
-    shown = [entry for entry in entries if entry.state in (*SPENT, "void")]
-    assert len(noises(state)) <= len(shown)
+    assert len(noises(state)) <= len({entry.reservation for entry in entries if entry.state in (*SPENT, "void")})
     assert {entry.state for entry in entries} <= {"publish", "fail", "cancel", "void"}
     experiment = client.get_experiment_by_name("films.releases")
     if experiment is not None:
@@ -231,6 +230,18 @@ def test_another_job_publishes_what_was_left_and_fits_its_own(ratings: Ratings, 
     killed(lambda: run(job(), ratings), "tasks.runs:RunFolder", "keep", "after")
     assert run(job(privacy={"epsilon": 2}), ratings) == {"pdp-histogram": "2"}
     assert outcomes(state) == ("version 1", "version 2")
+    assert_consistent(state)
+
+
+def test_metrics_that_were_paid_for_are_kept_with_their_release(ratings: Ratings, state: State) -> None:
+    told = job(privacy={"metrics": 0.5})
+    killed(lambda: run(told, ratings), "tasks.runs:RunFolder", "keep", "after")
+    assert run(job(), ratings) == {"pdp-histogram": "2"}, "without metrics it is another release"
+    killed(lambda: run(told, ratings), "tasks.runs:RunFolder", "keep", "after")
+    assert run(told, ratings) == {"pdp-histogram": "3"}
+    assert outcomes(state) == ("version 1",) * 2 + ("version 2",) + ("version 3",) * 2
+    with_metrics = ["metrics.rmse" in found.tags for found in open_tracking(state).search_model_versions()]
+    assert with_metrics == [True, False, True]
     assert_consistent(state)
 
 

@@ -16,12 +16,16 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from flows.job import Job
+from flows.run import bill
+from models import private_metrics
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.index import make_recommender
 from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, PrivacySpecification
+from models.private_metrics import ERROR_STEPS, PrivateMetrics
 from models.ratings import Ratings
 from tasks import publishing
 from tasks.ledger import Charge, Ledger, Reservation
@@ -40,13 +44,12 @@ def candidate(name: str = "pdp-histogram", **privacy: object) -> Candidate:
 
 
 def reserve(chosen: Candidate, state: State) -> Reservation:
-    charge = Charge("films", chosen.name, chosen.guarantee, chosen.recommender.cost(chosen.specification))
-    return Ledger(state).reserve([[charge]])[0]
+    return Ledger(state).reserve([bill(Job(source="films"), chosen)])[0]
 
 
 def published(chosen: Candidate, ratings: Ratings, state: State) -> str:
     reservation = reserve(chosen, state)
-    release = fit_private(chosen.recommender, ratings, chosen.specification, reservation)
+    release = fit_private(chosen.recommender, ratings, chosen.specification, reservation, chosen.metrics)
     return publish("films", chosen, release, reservation)
 
 
@@ -96,6 +99,51 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     (entry,) = Ledger(state).entries()
     assert entry.reservation == released.tags["ledger.reservation"]
     assert entry.outcome == "version 1"
+
+
+def test_a_version_states_the_metrics_that_were_paid_for_and_not_the_exact_ones(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact: list[tuple[int, int]] = []
+    exact_sums = private_metrics.exact_sums
+    monkeypatch.setattr(private_metrics, "exact_sums", lambda *given: exact.append(exact_sums(*given)) or exact[-1])
+    chosen = dataclasses.replace(candidate(), metrics=PrivateMetrics(epsilon=2, ratings_per_user=4))
+    client = open_tracking(state)
+    released = client.get_model_version("films.pdp-histogram", published(chosen, ratings, state))
+    run = client.get_run(released.run_id)
+    rmse, low, high = (run.data.metrics[f"private_rmse{end}"] for end in ("", "_low", "_high"))
+    assert low < rmse < high
+    assert set(run.data.metrics) == {"privacy.epsilon_spent", "private_rmse", "private_rmse_low", "private_rmse_high"}
+    assert run.data.metrics["privacy.epsilon_spent"] == 3
+    assert run.data.params["privacy.epsilon_spent"] == "3"
+    assert run.data.params["privacy.metrics.ratings_per_user"] == "4"
+    assert released.tags["metrics.rmse"] == f"{rmse:.4g}"
+    assert released.tags["metrics.rmse_95"] == f"{low:.3g}..{high:.3g}"
+    assert released.tags["metrics.epsilon"] == "2"
+    assert f"RMSE {rmse:.3g} (95% interval {low:.3g}..{high:.3g})" in released.description
+    assert "No accuracy is stated" not in released.description
+    release, metrics = Ledger(state).entries()
+    assert [(e.claimed_epsilon, e.purpose, e.outcome) for e in (release, metrics)] == [
+        (1, "release", "version 1"),
+        (2, "private metrics", "version 1"),
+    ]
+    assert release.reservation == metrics.reservation == released.tags["ledger.reservation"]
+    ((total, count),) = exact
+    stored = b"".join(path.read_bytes() for path in state.folder.rglob("*") if path.is_file())
+    for figure in (total, total / ERROR_STEPS, 4 * (total / ERROR_STEPS / count) ** 0.5, total / ERROR_STEPS / count):
+        assert f"{figure:.12g}"[:8].encode() not in stored
+    assert repr(rmse)[:8].encode() in stored  # and what is there would be found
+
+
+def test_metrics_that_are_not_those_of_the_offer_are_not_published(ratings: Ratings, state: State) -> None:
+    without = candidate()
+    asked = dataclasses.replace(without, metrics=PrivateMetrics(epsilon=2))
+    for fitted, offered in ((without, asked), (asked, without)):
+        reservation = reserve(fitted, state)
+        release = fit_private(fitted.recommender, ratings, fitted.specification, reservation, fitted.metrics)
+        with pytest.raises(NotReleasable, match="other metrics"):
+            publish("films", offered, release, reservation)
+    assert open_tracking(state).search_model_versions() == []
 
 
 def test_a_policy_is_named_in_full(state: State) -> None:

@@ -11,12 +11,19 @@ import tasks.publishing
 import tasks.tracking
 import tasks.training
 import tasks.validation
+from flows.job import Job
+from flows.run import bill
+from models import private_metrics
+from models.candidate import Candidate
 from models.errors import NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
+from models.private_metrics import PaidMetrics, PrivateMetrics
 from models.ratings import Ratings
 from tasks import training
-from tasks.training import deal, evaluate_fold
+from tasks.ledger import Ledger
+from tasks.state import State
+from tasks.training import deal, evaluate_fold, fit_private
 
 Pairs = set[tuple[int, int]]
 
@@ -63,6 +70,32 @@ def test_no_test_rating_is_trained_on_or_folded_in(ratings: Ratings, monkeypatch
         assert {user for user, _ in trained_for_visitors} | visitors == set(range(ratings.n_users))
     assert set.union(*seen_in_tests) == pairs(ratings)
     assert sum(map(len, seen_in_tests)) == len(ratings)
+
+
+def test_a_release_whose_rmse_is_paid_for_was_not_fitted_to_what_it_is_measured_on(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[tuple[Pairs, Pairs]] = []
+    exact_sums = private_metrics.exact_sums
+
+    def judge(factors, own, left_out):  # type: ignore[no-untyped-def]
+        measured.append((pairs(own), pairs(left_out)))
+        return exact_sums(factors, own, left_out)
+
+    monkeypatch.setattr(private_metrics, "exact_sums", judge)
+    fitted_on.clear()
+    specification, price = PrivacySpecification(epsilon=1), PrivateMetrics(epsilon=2)
+    candidate = Candidate(Recorder(), specification, Recorder().promise(specification), price)
+    (reservation,) = Ledger(state).reserve([bill(Job(source="films"), candidate)])
+    bought = PaidMetrics.of(fit_private(Recorder(), ratings, specification, reservation, price))
+    assert bought is not None
+    assert bought.price == price
+    assert 0 < bought.low < bought.high < 4
+    ((own, left_out),) = measured
+    assert fitted_on == [own]
+    assert not own & left_out
+    assert len(left_out) > 200
+    assert own | left_out <= pairs(ratings)
 
 
 def test_who_is_in_which_fold_is_private_like_the_ratings(ratings: Ratings) -> None:
