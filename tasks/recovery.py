@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-Receipt = frozenset[tuple[str, str, float | None]]
+Receipt = frozenset[tuple[str, str, float | None, str]]
 
 
 def receipt(bill: Iterable[Charge | Entry]) -> Receipt:
     """What a bill was for: releases with one recommender, specification and receipt are alike."""
-    return frozenset((charge.purpose, str(charge.event), charge.fraction) for charge in bill)
+    return frozenset((charge.purpose, str(charge.event), charge.fraction, charge.series) for charge in bill)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowh
     for other in (dearer, finer):
         assert paid_before(other, candidates(other), [left_behind()]) == {}
     more = receipt([*bill(JOB, CANDIDATE), replace(*bill(JOB, CANDIDATE), purpose="private metrics")])
-    for unlike in (left_behind(more), left_behind(source="books"), left_behind(version=None)):
+    batch = receipt([replace(*bill(JOB, CANDIDATE), series="pdp-histogram batches")])
+    for unlike in (left_behind(more), left_behind(batch), left_behind(source="books"), left_behind(version=None)):
         assert paid_before(JOB, [CANDIDATE], [unlike]) == {}
 
 

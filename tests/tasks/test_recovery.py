@@ -16,7 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.job import Job, candidates, make_job
-from flows.run import paid_before, reserved
+from flows.run import finish_interrupted_runs, paid_before, reserved
 from models.errors import EnvironmentFault, JaliError, LedgerDoubted, Refused
 from models.index import RECOMMENDERS
 from models.ratings import Ratings
@@ -243,6 +243,13 @@ def test_metrics_that_were_paid_for_are_kept_with_their_release(ratings: Ratings
     with_metrics = ["metrics.rmse" in found.tags for found in open_tracking(state).search_model_versions()]
     assert with_metrics == [True, False, True]
     assert_consistent(state)
+
+
+def test_a_run_that_publishes_nothing_leaves_what_was_left_to_the_next(ratings: Ratings, state: State) -> None:
+    killed(lambda: run(job(), ratings), "tasks.runs:RunFolder", "keep", "after")
+    assert finish_interrupted_runs(job(publish=False)) == []
+    assert outcomes(state) == ("spent",)
+    assert something_was_interrupted(state)
 
 
 def test_what_was_published_by_a_run_that_then_failed_is_not_charged_again(
