@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hmac
-import os
-import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,17 +12,15 @@ import numpy as np
 from prefect import task
 
 import models
-from models.errors import EnvironmentFault
 from models.evaluation import client_scores, paper_scores
 from models.metrics import Scores
 from models.papers.experiment import Cell, Outcome
 from models.privacy.noise import SeededNoise
 from models.ratings import Ratings
 from tasks.guard import guarded
+from tasks.private_key import private_key
 from tasks.state import State
 from tasks.training import Deal
-
-KEY_BYTES = 32
 
 
 @guarded("Naming the cells")
@@ -37,7 +31,9 @@ def cell_keys(state: State, ratings: Ratings, cells: Sequence[Cell], n_folds: in
     or another version of models/ another one; and without the key, which stays in the state folder, the name says
     nothing about the ratings.
     """
-    key = _private_key(state.folder / "cells.key")
+    key = private_key(
+        state.folder / "cells.key", "under which cells of experiments are kept. Remove it; they are then computed anew"
+    )
     of_ratings = hmac.new(key, _code_digest(), "sha256")
     for column in (ratings.users, ratings.items, ratings.values, ratings.catalogue.features):
         of_ratings.update(column.tobytes())
@@ -76,19 +72,6 @@ def outcome_of(folds: Sequence[Mapping[str, Any]]) -> Outcome:
         (float(within[0]), float(within[1]), float(within[2])),
         tuple(cdf.tolist()),
     )
-
-
-def _private_key(path: Path) -> bytes:
-    """The state folder's own key, made when missing: whole or not at all, whoever else is making one."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-") as new:
-        new.write(secrets.token_bytes(KEY_BYTES))
-        new.flush()
-        with suppress(FileExistsError):
-            os.link(new.name, path)
-    key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        raise EnvironmentFault(f"{path} is damaged. Remove it; cells are then computed anew.")
-    return key
 
 
 def _code_digest() -> bytes:
