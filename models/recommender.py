@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar, Generic, NoReturn, TypeVar
 from dp_accounting import DpEvent
 from pydantic import BaseModel, Field
 
-from models.errors import NotReleasable
+from models.batch import BatchKind, Moves, in_batches
+from models.errors import InternalFault, NotReleasable, SpecError
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import ExactNoise, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation, Unit
@@ -106,9 +107,29 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
     ) -> Fitted[Noise]:
         """Learn V. `n_threads` changes only the time it takes."""
 
-    def guarantee(self, specification: PrivacySpecification, *, public_catalogue: bool) -> Guarantee:
-        """`promise`, weakened where the list of items was not public."""
+    def require_batches(self, specification: PrivacySpecification) -> None:
+        """Raise SpecError unless releases of this recommender can be batches: each adds to the one before."""
+        raise SpecError(
+            f"{self.name} is fitted to all ratings at once and cannot be released in batches. Leave it out with "
+            "--recommenders, or leave --batch out."
+        )
+
+    def moves(self, ratings: Ratings, specification: PrivacySpecification) -> Moves:
+        """What a release of `ratings` moves in the histogram among its statistics."""
+        raise InternalFault(f"{self.name} has no batches; nothing was fitted.")
+
+    def catalogue_of(self, release: Release) -> Catalogue:
+        """The public items of a release of this recommender, with the features that it was fitted with."""
+        raise InternalFault(f"{self.name} has no batches; nothing was fitted.")
+
+    def guarantee(
+        self, specification: PrivacySpecification, *, public_catalogue: bool, batch: BatchKind | None = None
+    ) -> Guarantee:
+        """`promise`, as a batch keeps it, weakened where the list of items was not public."""
         promise = self.promise(specification)
+        if batch is not None:
+            self.require_batches(specification)
+            promise = in_batches(promise, batch)
         return promise if public_catalogue else promise.weakened("conditional", CATALOGUE_FROM_RATINGS)
 
     def _fitted(
@@ -124,7 +145,11 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
         return Fitted(
             factors,
             noise,
-            self.guarantee(specification, public_catalogue=ratings.catalogue.public),
+            self.guarantee(
+                specification,
+                public_catalogue=ratings.catalogue.public,
+                batch=ratings.batch.kind if ratings.batch else None,
+            ),
             ratings.catalogue,
             (scale.low, scale.high, scale.step),
             {

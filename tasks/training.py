@@ -91,12 +91,15 @@ def evaluate_fold(
     fitted = recommender.fit(train, specification, SeededNoise())
     fit_seconds = perf_counter() - fit_began
 
-    is_visitor = dealt.users[ratings.users] == fold
-    without_visitors = recommender.fit(ratings.where(~is_visitor), specification, SeededNoise())
+    visitor = None
+    if ratings.batch is None:  # the releases before a batch know its visitors
+        is_visitor = dealt.users[ratings.users] == fold
+        without_visitors = recommender.fit(ratings.where(~is_visitor), specification, SeededNoise())
+        visitor = visitor_scores(without_visitors, ratings.where(is_visitor), is_test[is_visitor])
     return FoldScores(
         fold,
         client=client_scores(fitted, train, test),
-        visitor=visitor_scores(without_visitors, ratings.where(is_visitor), is_test[is_visitor]),
+        visitor=visitor,
         paper=paper_scores(fitted, test),
         fit_seconds=fit_seconds,
         seconds=perf_counter() - began,

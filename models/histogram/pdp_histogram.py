@@ -13,20 +13,24 @@ import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
+from models.batch import Moves, moves_of
 from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier, discrete_gaussian_reach
 from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource, Steps
 from models.privacy.specification import LEAST_EPSILON, Epsilon, PrivacySpecification, Unit
-from models.ratings import Doubles, Ratings, RatingScale
+from models.ratings import Catalogue, Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender
-from models.release import ItemFactors
+from models.release import ItemFactors, Release
 
 RATING_STEPS = 2**10
 """Grid steps per unit of weight when a rating is protected; the weights are rounded down to this grid."""
 
 USER_STEPS = 2**20
 """The same when a user is protected: finer, because the exact Gaussian calibration loses 1 / steps."""
+
+N_OWN_COLUMNS = 4
+"""Columns of V before those of public item features."""
 
 MOST_ITEMS = 2**20
 """Largest catalogue with unit user: the calibration must know a bound before a rating is read."""
@@ -115,18 +119,40 @@ class PDPHistogram(Recommender, frozen=True):
             first, second = specification.weight_moments(self._threshold(specification))
             spread = second / first
         cell_variance = np.full(ratings.n_items, variance)
+        if ratings.batch is not None:
+            noisy = noisy + ratings.batch.told.histogram
+            cell_variance += ratings.batch.told.cell_variance
         features = ratings.catalogue.features if self.item_features else ratings.catalogue.features[:, :0]
         factors = self._factors(noisy / steps, cell_variance, spread, ratings.scale, features)
         statistics = {"histogram": noisy, "cell_variance": cell_variance}
         return self._fitted(ratings, specification, noise, factors, statistics=statistics)
+
+    def require_batches(self, specification: PrivacySpecification) -> None:
+        if specification.unit != "rating":
+            raise SpecError(
+                f"in batches {self.name} protects one rating, and unit user asks for all of a user's together, which "
+                "come in many batches. Ask for unit rating, or leave --batch out."
+            )
+        threshold, largest = self._threshold(specification), specification.largest_epsilon
+        if threshold > largest:
+            raise SpecError(
+                f"{self.name}: in batches a full rating weighs 1, whatever the batch; with a threshold of "
+                f"{threshold:g} above the largest epsilon, {largest:g}, none would. Lower the threshold."
+            )
+
+    def moves(self, ratings: Ratings, specification: PrivacySpecification) -> Moves:
+        return moves_of(ratings, weight_steps(specification.epsilon_of(ratings), self._threshold(specification)))
+
+    def catalogue_of(self, release: Release) -> Catalogue:
+        tags = (release.factors.V[:, N_OWN_COLUMNS:] > 0).astype(np.float32)
+        return Catalogue(release.items, release.titles, tags, tuple(str(tag) for tag in range(tags.shape[1])))
 
     def _rating_histogram(
         self, ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource
     ) -> tuple[Steps, float]:
         """The release of unit rating, in grid steps, and the variance of a cell's noise, in weights squared."""
         t = self._threshold(specification)
-        steps = weight_steps(specification.epsilon_of(ratings), t)
-        exact = exact_histogram(ratings, steps)
+        exact = self.moves(ratings, specification).histogram(ratings.n_items, len(ratings.scale.levels))
         return noise.add_discrete_laplace(exact, scale=laplace_scale(t)), 2 / t**2
 
     def _user_histogram(
@@ -261,10 +287,7 @@ def laplace_scale(threshold: float) -> float:
 
 def exact_histogram(ratings: Ratings, steps: Steps) -> Steps:
     """Sum of `steps` over the ratings in each (item, level) cell; shape (n_items, n_levels), exact integers."""
-    n_levels = len(ratings.scale.levels)
-    cell = ratings.items.astype(np.int64) * n_levels + ratings.scale.level_of(ratings.values)
-    total = np.bincount(cell, weights=steps, minlength=ratings.n_items * n_levels)  # exact below 2^53
-    return total.astype(np.int64).reshape(ratings.n_items, n_levels)
+    return moves_of(ratings, steps).histogram(ratings.n_items, len(ratings.scale.levels))
 
 
 def _user_noise_multiplier(specification: PrivacySpecification) -> float:
