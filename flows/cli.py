@@ -304,7 +304,7 @@ def ledger_show(
         from flows.ledger_view import ledger_table, totals
         from tasks.ledger import Ledger
 
-        ledger = Ledger(_prepare().ledger_url)
+        ledger = Ledger(_prepare())
         console = _console(pipe_width=160)  # one line a release, for grep
         entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
         if entries:

@@ -22,7 +22,7 @@ def ledger_table(entries: list[Entry]) -> Table:
             entry.source,
             entry.recommender,
             f"{entry.unit}, {entry.relation.replace('_', ' ')}",
-            f"{entry.claimed_epsilon:g}",
+            f"{entry.claimed_epsilon or 0:g}",
             "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
             f"{entry.delta:g}",
             entry.outcome,

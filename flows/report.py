@@ -12,8 +12,7 @@ from rich.table import Table
 from flows.job import Job
 from flows.run import Result
 from models.errors import EnvironmentFault, SpecError, shown
-from models.privacy.guarantee import Guarantee
-from tasks.ledger import spending
+from models.privacy.accounting import Amount, spending
 from tasks.paths import home_path
 
 FULL_WIDTH = 79
@@ -76,7 +75,7 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
     """What the run spent, a sentence per relation in which something was promised."""
     published = _published(results)
     lines = []
-    for relation in dict.fromkeys(promise.relation for _, promise in published):
+    for relation in dict.fromkeys(amount.guarantee.relation for amount in published):
         assert relation is not None
         total = spending(published, relation)
         epsilon = f"ε={total.epsilon:g}" + (f" at δ={total.delta:g}" if total.delta else "")
@@ -84,7 +83,7 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
         if total.is_proven:
             lines.append(f"This run spent at most {epsilon} {whom}.")
             continue
-        which = ", ".join(name for name, _ in published if name not in total.without_promise)
+        which = ", ".join(amount.name for amount in published if amount.name not in total.without_promise)
         line = f"{which}: {epsilon} claimed {whom}"
         rest = ", ".join(total.without_promise)
         line += f"; {rest}, published too, promised nothing of it" if rest else ", and not proven"
@@ -92,8 +91,8 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
     return lines or ["Nothing was published and nothing spent."]
 
 
-def _published(results: list[Result]) -> list[tuple[str, Guarantee]]:
-    return [(result.candidate.name, result.candidate.guarantee) for result in results if result.version]
+def _published(results: list[Result]) -> list[Amount]:
+    return [charge.amount for result in results if result.version for charge in result.bill]
 
 
 def _details(result: Result, client: dict[str, float]) -> tuple[str, str, str]:
@@ -131,7 +130,7 @@ def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]
     """Claimed and proven epsilon of all that was published; null where a release promises nothing of the kind."""
     published = _published(results)
     sums = {}
-    for relation in dict.fromkeys(promise.relation for _, promise in published):
+    for relation in dict.fromkeys(amount.guarantee.relation for amount in published):
         assert relation is not None
         total = spending(published, relation)
         sums[str(relation)] = {

@@ -33,10 +33,12 @@ class Result:
     candidate: Candidate
     evaluation: Evaluation
     version: str | None
+    bill: tuple[Charge, ...] = ()
 
     @property
     def epsilon_spent(self) -> float:
-        return (self.candidate.guarantee.epsilon or 0.0) if self.version else 0.0
+        """By addition, in each charge's own relation."""
+        return sum(charge.guarantee.epsilon or 0.0 for charge in self.bill) if self.version else 0.0
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -72,7 +74,7 @@ def run(job: Job) -> list[Result]:
         results = []
         for candidate in chosen:
             version = release(job, candidate, ratings, reservations.get(candidate.name))
-            results.append(Result(candidate, evaluations[candidate.name], version))
+            results.append(Result(candidate, evaluations[candidate.name], version, bill(job, candidate)))
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
@@ -83,13 +85,22 @@ def run(job: Job) -> list[Result]:
 def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservation]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
-    charges = [Charge(job.source, c.name, c.guarantee, str(c.recommender.cost(c.specification))) for c in to_publish]
-    reservations = Ledger(current_state().ledger_url).reserve(charges)
+    reservations = Ledger(current_state()).reserve([bill(job, candidate) for candidate in to_publish])
     try:
         yield {reservation.recommender: reservation for reservation in reservations}
     finally:
         for reservation in reservations:
             reservation.close()
+
+
+def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
+    """All that the release of a candidate will cost; nothing where it promises nothing and is not released."""
+    if candidate.guarantee.verdict == "none":
+        return ()
+    specification = candidate.specification
+    event = candidate.recommender.cost(specification)
+    fraction = specification.fraction if specification.personalised else None
+    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction),)
 
 
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:

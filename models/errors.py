@@ -5,7 +5,8 @@ JaliError
 ├── Refused            1  the rules were understood and the answer is no
 │   ├── ValidationFailed   the ratings broke an expectation
 │   ├── BudgetExceeded     there is not enough privacy budget left
-│   └── NotReleasable      something unpaid or private was offered for release
+│   ├── NotReleasable      something unpaid or private was offered for release
+│   └── LedgerDoubted      the ledger is not what it was, or not the one that earlier releases were paid from
 ├── EnvironmentFault   3  a disk, a server or a permission
 └── InternalFault      4  our own mistake; its text names the stage and the kind, never a value
 
@@ -61,6 +62,10 @@ class BudgetExceeded(Refused):
 
 
 class NotReleasable(Refused):
+    pass
+
+
+class LedgerDoubted(Refused):
     pass
 
 

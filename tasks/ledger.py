@@ -1,101 +1,100 @@
-"""The ledger: what was paid, for which release of which data, in an append-only SQL table.
+"""The ledger: what was promised, what was paid, and what may be, in an append-only SQL table.
 
-A release goes reserve -> commit -> publish. The cost of everything a run will release is reserved in
-one transaction before a rating is read; each reservation is committed just before its fit, and from
-then on it counts as spent whatever happens. A reservation that is not used is cancelled; a committed
-one whose release failed is marked so, and stays spent.
+A release goes reserve -> commit -> publish. The cost of everything a run will release is reserved in one transaction
+before a rating is read, if the budget has room for it; each bill is committed just before its fit, and from then on
+counts as spent whatever happens. A reservation that is not used is cancelled. A committed one whose release failed
+stays spent until somebody says, with `void`, why nothing can have left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from math import exp
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 from uuid import uuid4
 
-import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from dp_accounting import DpEvent
 
-from models.errors import EnvironmentFault, InternalFault, NotReleasable
+from models.errors import BudgetExceeded, InternalFault, LedgerDoubted, NotReleasable, Refused, SpecError, quoted, shown
+from models.privacy.accounting import Amount, Spent, spending, zcdp_of
+from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee, Verdict
 from models.privacy.specification import Relation, Unit
+from tasks.ledger_book import Book, Head, Page
+from tasks.ledger_witness import remember, require_remembered
+from tasks.state import State as StateFolder
 
-State = Literal["reserve", "commit", "publish", "cancel", "fail"]
+State = Literal["reserve", "commit", "publish", "cancel", "fail", "void", "budget"]
+Purpose = Literal["release", "private metrics", "corrections", "budget"]
 
 MAY_FOLLOW: dict[State, tuple[State, ...]] = {
-    "reserve": ("commit", "cancel"),
-    "commit": ("publish", "fail"),
+    "reserve": ("commit", "cancel", "void"),
+    "commit": ("publish", "fail", "void"),
     "publish": (),
     "cancel": (),
-    "fail": (),
+    "fail": ("void",),
+    "void": (),
+    "budget": (),
 }
 SPENT: tuple[State, ...] = ("commit", "publish", "fail")
-
-_metadata = sa.MetaData()
-_entries = sa.Table(
-    "entries",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("at", sa.String, nullable=False),
-    sa.Column("reservation", sa.String, nullable=False, index=True),
-    sa.Column("state", sa.String, nullable=False),
-    sa.Column("source", sa.String, nullable=False),
-    sa.Column("recommender", sa.String, nullable=False),
-    sa.Column("unit", sa.String, nullable=False),
-    sa.Column("relation", sa.String, nullable=False),
-    sa.Column("verdict", sa.String, nullable=False),
-    sa.Column("claimed_epsilon", sa.Float, nullable=False),
-    sa.Column("proven_epsilon", sa.Float),
-    sa.Column("delta", sa.Float, nullable=False),
-    sa.Column("event", sa.String, nullable=False),
-    sa.Column("note", sa.String, nullable=False),
-    sa.UniqueConstraint("reservation", "state"),
-)
-for _action in ("UPDATE", "DELETE"):
-    sa.event.listen(
-        _metadata,
-        "after_create",
-        sa.DDL(  # type: ignore[no-untyped-call]
-            f"CREATE TRIGGER IF NOT EXISTS append_only_{_action} BEFORE {_action} ON entries "
-            "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-        ).execute_if(dialect="sqlite"),
-    )
+COUNTED: tuple[State, ...] = ("reserve", *SPENT)
+"""What a budget counts: nothing that is reserved may be promised twice."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What one release will cost: `event` describes it to an accountant, `guarantee` in words."""
+    """One line of a bill: what a release will cost.
+
+    Attributes:
+      guarantee: of this amount; its epsilon, delta, unit and relation are what is charged.
+      event: the same for an accountant.
+      fraction: the share of everybody's own epsilon, where each has one.
+      series: see Amount.
+      accepted: why it may be released under a budget although it is not proven.
+    """
 
     source: str
     recommender: str
     guarantee: Guarantee
-    event: str
+    event: DpEvent
+    fraction: float | None = None
+    series: str = ""
+    purpose: Purpose = "release"
+    accepted: str = ""
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(self.recommender, self.guarantee, zcdp_of(self.event), self.fraction, self.series)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The latest state of one reservation."""
+    """A row: one charge, or one budget, in one state."""
 
+    seq: int
     at: str
     reservation: str
     state: State
     source: str
     recommender: str
+    purpose: Purpose
     unit: Unit
     relation: Relation
     verdict: Verdict
-    claimed_epsilon: float
+    claimed_epsilon: float | None
     proven_epsilon: float | None
     delta: float
+    rho: float | None
+    fraction: float | None
+    series: str
+    accepted: str
     event: str
     note: str
 
     @property
-    def guarantee(self) -> Guarantee:
+    def amount(self) -> Amount:
         """What the ledger remembers of it."""
-        return Guarantee(
+        promise = Guarantee(
             unit=self.unit,
             relation=self.relation,
             epsilon=self.claimed_epsilon,
@@ -104,159 +103,211 @@ class Entry:
             sentence="",
             reference="",
         )
+        return Amount(self.recommender, promise, self.rho, self.fraction, self.series)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(epsilon=self.claimed_epsilon, delta=self.delta, unit=self.unit, relation=self.relation)
 
     @property
     def outcome(self) -> str:
         """What became of it, in a word or two."""
-        words = {"reserve": "reserved", "commit": "spent", "cancel": "given back"}
-        return words.get(self.state, self.note)
-
-
-class Spent(NamedTuple):
-    """What releases cost by addition, each in its own relation, and whether that is all there is to say."""
-
-    epsilon: float
-    delta: float
-    is_proven: bool
-    """Whether it is, for every release; never where one promises nothing in this relation."""
-    without_promise: tuple[str, ...] = ()
-    """Recommenders released besides that promise nothing in this relation, so that nothing bounds the whole."""
-
-
-def spending(releases: Iterable[tuple[str, Guarantee]], relation: Relation) -> Spent:
-    """Add up (recommender, guarantee) under one relation.
-
-    A changed rating is one removed and one added: what is private under add_or_remove costs it twice (group privacy).
-    What is private under replace_value alone promises nothing to a rating that is added or removed.
-    """
-    epsilon = delta = 0.0
-    is_proven, without = True, []
-    for name, promise in releases:
-        assert promise.epsilon is not None
-        if promise.relation == relation:
-            epsilon, delta = epsilon + promise.epsilon, delta + promise.delta
-        elif relation == "replace_value" and promise.relation == "add_or_remove":
-            twice = promise.delta * (1 + exp(promise.epsilon)) if promise.delta else 0.0
-            epsilon, delta = epsilon + 2 * promise.epsilon, delta + twice
-        else:
-            without.append(name)
-        is_proven &= promise.verdict == "proven"
-    return Spent(epsilon, delta, is_proven and not without, tuple(dict.fromkeys(without)))
+        words = {"reserve": "reserved", "commit": "spent"}
+        if self.state == "cancel":
+            return self.note or "given back"
+        return words.get(self.state, f"void: {self.note}" if self.state == "void" else self.note)
 
 
 class Ledger:
-    """Opens the database at `url`, making the table where it is missing.
+    """The ledger of a state folder, or the one that JALI_LEDGER_URL names; made where it is missing.
 
     Raises:
-      EnvironmentFault: the database cannot be opened or written; nothing was recorded.
+      EnvironmentFault: the database cannot be opened or written.
+      LedgerDoubted: it is not as it was written, or another version of Jali wrote it.
     """
 
-    def __init__(self, url: str) -> None:
-        try:
-            self._engine = sa.create_engine(url)
-            if self._engine.dialect.name == "sqlite":
-                sa.event.listen(self._engine, "connect", _wait_for_the_lock_and_the_disk)
-                sa.event.listen(self._engine, "begin", _lock_from_the_start)
-            _metadata.create_all(self._engine)
-        except (SQLAlchemyError, ImportError, ValueError) as error:
-            raise self._unreachable(error) from None
+    def __init__(self, state: StateFolder) -> None:
+        self._state = state
+        self._book = Book(state)
 
-    def reserve(self, charges: Sequence[Charge]) -> list[Reservation]:
-        """Set aside the cost of all `charges`, or of none of them. A budget is to be checked here, before writing."""
-        rows: list[dict[str, object]] = [
-            {
-                "reservation": uuid4().hex,
-                "source": charge.source,
-                "recommender": charge.recommender,
-                "unit": charge.guarantee.unit,
-                "relation": charge.guarantee.relation,
-                "verdict": charge.guarantee.verdict,
-                "claimed_epsilon": charge.guarantee.epsilon,
-                "proven_epsilon": charge.guarantee.proven_epsilon,
-                "delta": charge.guarantee.delta,
-                "event": charge.event,
-            }
-            for charge in charges
-        ]
-        self._append([{**row, "state": "reserve", "note": ""} for row in rows])
-        return [Reservation(self, row) for row in rows]
+    def reserve(
+        self, bills: Sequence[Sequence[Charge]], *, ids: Sequence[str] | None = None, require_budget: bool = False
+    ) -> list[Reservation]:
+        """Set aside the cost of all `bills`, each all that one release costs, or of none of them.
+
+        Args:
+          ids: what the reservations are to be called, each a name that was never used.
+          require_budget: whether a source without a budget is refused.
+
+        Raises:
+          BudgetExceeded: there is no room for all of them.
+          NotReleasable: a budget could not count one of them, or is required and missing.
+          LedgerDoubted: the source has a budget in another ledger, or in a longer version of this one.
+        """
+        names = list(ids) if ids is not None else [uuid4().hex for _ in bills]
+        with self._book.writing() as page:
+            for source in dict.fromkeys(charge.source for bill in bills for charge in bill):
+                charges = [charge for bill in bills for charge in bill if charge.source == source]
+                self._require_room(page, source, charges, require_budget=require_budget)
+            page.append(
+                [
+                    {**_row(charge), "reservation": name, "state": "reserve", "note": ""}
+                    for name, bill in zip(names, bills, strict=True)
+                    for charge in bill
+                ]
+            )
+        made = zip(names, (bill[0] for bill in bills), strict=True)
+        return [Reservation(self, name, charge.source, charge.recommender, "reserve") for name, charge in made]
+
+    def _require_room(self, page: Page, source: str, charges: Sequence[Charge], *, require_budget: bool) -> None:
+        require_remembered(self._state, source, page, self._state.ledger_url)
+        rows = _entries(page)
+        budget = _budget(rows, source)
+        if budget is None:
+            if require_budget:
+                raise NotReleasable(
+                    f"{shown(source)} has no budget, and this job releases nothing without one (require_budget). "
+                    "Nothing was charged and no rating was read. Set a budget, for example with "
+                    f"`jali ledger budget {shown(source)} --epsilon 1`."
+                )
+            return
+        for charge in charges:
+            budget.require(source, charge.amount, accepted=bool(charge.accepted))
+        before = [entry.amount for entry in _latest(rows) if entry.source == source and entry.state in COUNTED]
+        budget.require_room(source, before, [charge.amount for charge in charges])
+
+    def reservation(self, name: str) -> Reservation:
+        """The reservation called `name`, or whose name alone begins so.
+
+        Raises:
+          SpecError: there is none, or there are several.
+        """
+        found = {entry.reservation: entry for entry in self.entries() if entry.reservation.startswith(name)}
+        if len(found) != 1 or len(name) < LEAST_ID:
+            what = "several charges begin" if len(found) > 1 and len(name) >= LEAST_ID else "no charge begins"
+            raise SpecError(
+                f"in this ledger {what} with {quoted(name)} (at least {LEAST_ID} characters). "
+                "`jali ledger show` lists them."
+            )
+        (entry,) = found.values()
+        return Reservation(self, entry.reservation, entry.source, entry.recommender, entry.state)
+
+    def void(self, name: str, reason: str) -> None:
+        """Take a charge back whose release never left, saying why that is sure.
+
+        Raises:
+          SpecError: there is no such charge, or no reason is given.
+          Refused: it was published, given back or voided.
+        """
+        if not reason.strip():
+            raise SpecError(
+                "a charge is voided with a reason: say with --reason why nothing of the release can have left."
+            )
+        reservation = self.reservation(name)
+        if "void" not in MAY_FOLLOW[reservation.state]:
+            how = {"publish": "published, and what was released cannot be taken back", "cancel": "given back already"}
+            raise Refused(f"this charge was {how.get(reservation.state, 'voided already')}. Nothing was changed.")
+        reservation._become("void", reason.strip())
 
     def entries(self, source: str | None = None) -> list[Entry]:
-        """The latest state of every reservation, oldest first; all sources when none is named."""
-        newest = sa.select(sa.func.max(_entries.c.id)).group_by(_entries.c.reservation)
-        query = sa.select(_entries).where(_entries.c.id.in_(newest)).order_by(_entries.c.id)
-        if source is not None:
-            query = query.where(_entries.c.source == source)
-        try:
-            with self._engine.connect() as connection:
-                rows = connection.execute(query).mappings().all()
-        except SQLAlchemyError as error:
-            raise self._unreachable(error) from None
-        return [Entry(**{name: value for name, value in row.items() if name != "id"}) for row in rows]
+        """Every charge in its latest state, oldest change first; all sources when none is named."""
+        return [entry for entry in _latest(self.history(source)) if entry.state != "budget"]
 
-    def spent(self, source: str, *, unit: str, relation: Relation) -> Spent:
-        """Epsilon and delta claimed and committed so far on `source`, by addition.
+    def history(self, source: str | None = None) -> list[Entry]:
+        """Every row."""
+        return [entry for entry in _entries(self._book.page()) if source in (None, entry.source)]
+
+    @property
+    def head(self) -> Head:
+        return self._book.page().head
+
+    def require_holds(self, heads: Iterable[Head], reservations: Iterable[str]) -> None:
+        """Raise LedgerDoubted unless this ledger has all these rows and reservations."""
+        page = self._book.page()
+        seals = {(page.head.ledger, row["seq"], row["seal"]) for row in page.rows}
+        known = {row["reservation"] for row in page.rows}
+        if all(tuple(head) in seals for head in heads) and all(name in known for name in reservations):
+            return
+        raise LedgerDoubted(
+            "the registry has releases of this source that this ledger does not know or does not know so: it is empty, "
+            "shorter than it was, or another one. What was spent is not in it. Restore the ledger that paid for them "
+            "(JALI_LEDGER_URL, or .jali/ledger.db with .jali/ledger.key)."
+        )
+
+    def budget(self, source: str) -> Budget | None:
+        """What may ever be spent on it; None: nobody has said."""
+        return _budget(self.history(source), source)
+
+    def set_budget(self, source: str, budget: Budget) -> None:
+        """Say what may ever be spent on a source, from now on.
+
+        Raises:
+          SpecError: the source has a budget of another kind.
+          BudgetExceeded: more is spent or reserved already.
+        """
+        with self._book.writing() as page:
+            require_remembered(self._state, source, page, self._state.ledger_url)
+            rows = _entries(page)
+            before = _budget(rows, source)
+            if before is not None and not before.is_like(budget):
+                raise SpecError(
+                    f"{shown(source)} has a budget, {before}, and two budgets for one source are not kept. Raise or "
+                    "lower the one it has, with the same unit and relation."
+                )
+            spent = budget.spent([e.amount for e in _latest(rows) if e.source == source and e.state in COUNTED])
+            if spent > budget.most:
+                raise BudgetExceeded(
+                    f"a budget of {budget} would be less than the {spent:.4g} that is spent or reserved on "
+                    f"{shown(source)} already. Nothing was changed."
+                )
+            page.append([_budget_row(source, budget)])
+            head = page.head
+        remember(self._state, source, head, self._state.ledger_url)
+
+    def spent(self, source: str, *, unit: Unit, relation: Relation, delta: float | None = None) -> Spent:
+        """What was committed so far on `source`, claimed.
 
         A release that protects a user protects each of the user's ratings as well: it counts for both units.
         """
         counted = [entry for entry in self.entries(source) if entry.state in SPENT and entry.unit in (unit, "user")]
-        return spending([(entry.recommender, entry.guarantee) for entry in counted], relation)
+        return spending([entry.amount for entry in counted], relation, delta)
 
-    def _append(self, rows: list[dict[str, object]]) -> None:
-        if not rows:
-            return
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(_entries.insert(), [{**row, "at": now} for row in rows])
-        except SQLAlchemyError as error:
-            raise self._unreachable(error) from None
+    def _move(self, name: str, after: State, note: str, event: tuple[str, str] | None = None) -> None:
+        with self._book.writing() as page:
+            rows = [entry for entry in _latest(_entries(page)) if entry.reservation == name]
+            before = rows[0].state if rows else "void"
+            if after not in MAY_FOLLOW[before]:
+                raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
+            if event is not None:
+                _require_reserved(rows, *event)
+            page.append([{**asdict(entry), "state": after, "note": note} for entry in rows])
+            head, source = page.head, rows[0].source
+            has_budget = _budget(_entries(page), source) is not None
+        if has_budget:
+            remember(self._state, source, head, self._state.ledger_url)
 
-    def _move(self, row: dict[str, object], before: State, after: State, note: str) -> None:
-        if after not in MAY_FOLLOW[before]:
-            raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
-        self._append([{**row, "state": after, "note": note}])
 
-    def _unreachable(self, error: Exception) -> EnvironmentFault:
-        reason = str(getattr(error, "orig", None) or type(error).__name__)
-        return EnvironmentFault(
-            f"the ledger cannot be used ({reason}). Nothing was recorded and nothing is released without it. "
-            "Check JALI_LEDGER_URL (such as sqlite:////home/me/ledger.db), or the folder .jali."
-        )
+LEAST_ID = 6
 
 
 class Reservation:
     """The right to one fit. What was not reserved cannot be fitted."""
 
-    def __init__(self, ledger: Ledger, row: dict[str, object]) -> None:
-        self._ledger, self._row = ledger, row
-        self.state: State = "reserve"
+    def __init__(self, ledger: Ledger, name: str, source: str, recommender: str, state: State) -> None:
+        self._ledger = ledger
+        self.id, self.source, self.recommender, self.state = name, source, recommender, state
 
-    @property
-    def id(self) -> str:
-        return str(self._row["reservation"])
-
-    @property
-    def recommender(self) -> str:
-        return str(self._row["recommender"])
-
-    def commit(self, recommender: str, event: str) -> None:
+    def commit(self, recommender: str, event: DpEvent) -> None:
         """Spend it on this fit. From here on it stays spent.
 
         Raises:
           NotReleasable: something else was reserved; nothing was recorded.
         """
-        reserved = self._row["recommender"], self._row["event"]
-        if (recommender, event) != reserved:
-            raise NotReleasable(
-                f"{recommender} at {event} is not what was reserved: {reserved[0]} at {reserved[1]}. "
-                "Reserve what is to be fitted."
-            )
-        self._become("commit")
+        self._become("commit", event=(recommender, str(event)))
 
     def require_committed(self, source: str, recommender: str) -> None:
         """Raise NotReleasable unless this paid for a fit of `recommender` on `source` that is not yet published."""
-        if (self.state, self._row["source"], self._row["recommender"]) != ("commit", source, recommender):
+        if (self.state, self.source, self.recommender) != ("commit", source, recommender):
             raise NotReleasable(
                 f"no fit of {recommender} on {source} was paid for with this reservation (state: {self.state}). "
                 "A release is published with the reservation that was committed for it."
@@ -275,20 +326,71 @@ class Reservation:
     def failed(self, note: str) -> None:
         self._become("fail", note)
 
-    def _become(self, after: State, note: str = "") -> None:
-        self._ledger._move(self._row, self.state, after, note)
+    def _become(self, after: State, note: str = "", *, event: tuple[str, str] | None = None) -> None:
+        self._ledger._move(self.id, after, note, event)
         self.state = after
 
 
-def _wait_for_the_lock_and_the_disk(connection: object, _: object) -> None:
-    """Another process may be writing: wait for it. A commit returns once it is on the disk."""
-    connection.isolation_level = None  # type: ignore[attr-defined]  # we begin transactions, not the driver
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute("PRAGMA busy_timeout = 10000")
-    cursor.execute("PRAGMA synchronous = FULL")
-    cursor.close()
+def _require_reserved(rows: Sequence[Entry], recommender: str, event: str) -> None:
+    reserved = next((entry.recommender, entry.event) for entry in rows if entry.purpose == "release")
+    if (recommender, event) != reserved:
+        raise NotReleasable(
+            f"{recommender} at {event} is not what was reserved: {reserved[0]} at {reserved[1]}. "
+            "Reserve what is to be fitted."
+        )
 
 
-def _lock_from_the_start(connection: sa.Connection) -> None:
-    """What a transaction has read, such as whether the table exists, still holds when it writes."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _entries(page: Page) -> list[Entry]:
+    return [Entry(**{name: value for name, value in row.items() if name != "seal"}) for row in page.rows]
+
+
+def _latest(rows: Iterable[Entry]) -> list[Entry]:
+    newest = {(entry.reservation, entry.purpose): entry for entry in rows}
+    return sorted(newest.values(), key=lambda entry: entry.seq)
+
+
+def _budget(rows: Iterable[Entry], source: str) -> Budget | None:
+    told = [entry.budget for entry in rows if entry.state == "budget" and entry.source == source]
+    return told[-1] if told else None
+
+
+def _row(charge: Charge) -> dict[str, Any]:
+    promise = charge.guarantee
+    return {
+        "source": charge.source,
+        "recommender": charge.recommender,
+        "purpose": charge.purpose,
+        "unit": promise.unit,
+        "relation": promise.relation,
+        "verdict": promise.verdict,
+        "claimed_epsilon": promise.epsilon,
+        "proven_epsilon": promise.proven_epsilon,
+        "delta": promise.delta,
+        "rho": zcdp_of(charge.event),
+        "fraction": charge.fraction,
+        "series": charge.series,
+        "accepted": charge.accepted,
+        "event": str(charge.event),
+    }
+
+
+def _budget_row(source: str, budget: Budget) -> Mapping[str, object]:
+    return {
+        "reservation": uuid4().hex,
+        "state": "budget",
+        "source": source,
+        "recommender": "",
+        "purpose": "budget",
+        "unit": budget.unit,
+        "relation": budget.relation,
+        "verdict": "none",
+        "claimed_epsilon": budget.epsilon,
+        "proven_epsilon": None,
+        "delta": budget.delta,
+        "rho": None,
+        "fraction": None,
+        "series": "",
+        "accepted": "",
+        "event": "",
+        "note": str(budget),
+    }

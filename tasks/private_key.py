@@ -1,4 +1,4 @@
-"""A key of its own for whatever the state folder must name without telling what it is."""
+"""Keys that stay in the state folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from models.errors import EnvironmentFault
 KEY_BYTES = 32
 
 
-def private_key(path: Path, purpose: str) -> bytes:
-    """The key at `path`, made when missing: whole or not at all, whoever else is making one.
+def private_key(path: Path, if_damaged: str) -> bytes:
+    """The key in a file, made when missing: whole or not at all, whoever else is making one.
 
     Args:
-      purpose: completes "the key ...", for whoever finds it damaged.
+      if_damaged: what to do then, as the end of a sentence.
 
     Raises:
-      EnvironmentFault: what is there is no key.
+      EnvironmentFault: it is not as long as it was made.
     """
     if not path.exists():
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-") as new:
@@ -31,5 +31,5 @@ def private_key(path: Path, purpose: str) -> bytes:
                 os.link(new.name, path)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        raise EnvironmentFault(f"{path} is damaged: it is no longer the key {purpose}.")
+        raise EnvironmentFault(f"{path} is damaged: {if_damaged}.")
     return key

@@ -31,9 +31,7 @@ def cell_keys(state: State, ratings: Ratings, cells: Sequence[Cell], n_folds: in
     or another version of models/ another one; and without the key, which stays in the state folder, the name says
     nothing about the ratings.
     """
-    key = private_key(
-        state.folder / "cells.key", "under which cells of experiments are kept. Remove it; they are then computed anew"
-    )
+    key = private_key(state.folder / "cells.key", "remove it, and cells are computed anew")
     of_ratings = hmac.new(key, _code_digest(), "sha256")
     for column in (ratings.users, ratings.items, ratings.values, ratings.catalogue.features):
         of_ratings.update(column.tobytes())

@@ -46,6 +46,16 @@ class State:
     def ledger_url(self) -> str:
         return os.environ.get("JALI_LEDGER_URL") or f"sqlite:///{self.folder / 'ledger.db'}"
 
+    @property
+    def ledger_key_file(self) -> Path:
+        """Where the key is that seals the ledger's rows, unless JALI_LEDGER_KEY holds it."""
+        return self.folder / "ledger.key"
+
+    @property
+    def own_folder(self) -> Path:
+        """Of this account, whatever the working folder: there it is remembered which sources have a budget."""
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "jali"
+
 
 def without_credentials(url: str) -> str:
     """A server's address as it may be shown and stored: Prefect keeps what our messages say."""

@@ -111,7 +111,7 @@ def fit_private(
     recommender: Recommender, ratings: Ratings, specification: PrivacySpecification, reservation: Reservation
 ) -> Release:
     """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted."""
-    reservation.commit(recommender.name, str(recommender.cost(specification)))
+    reservation.commit(recommender.name, recommender.cost(specification))
     return recommender.fit(ratings, specification, ExactNoise(), n_threads=os.cpu_count() or 1).release
 
 

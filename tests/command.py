@@ -85,7 +85,7 @@ def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
 
 def outcomes(folder: Path) -> list[str]:
     """What became of every reservation in the folder's ledger."""
-    return [entry.outcome for entry in Ledger(f"sqlite:///{folder}/.jali/ledger.db").entries()]
+    return [entry.outcome for entry in Ledger(State(folder / ".jali")).entries()]
 
 
 def clean(outcome: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:

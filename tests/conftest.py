@@ -10,6 +10,7 @@ import pytest
 from tasks.state import State, prepare
 from tests.command import shared_prefect  # noqa: F401 - a fixture, one server for all modules
 from tests.made_up import made_up_ratings
+from tests.postgres import postgres  # noqa: F401 - likewise
 
 DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -18,8 +19,9 @@ DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "
 def _working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Before Prefect or MLflow is imported, so that they keep their things there."""
     os.chdir(tmp_path_factory.mktemp("work"))
-    for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL", "PREFECT_API_URL", "JALI_DEBUG"):
+    for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL", "JALI_LEDGER_KEY", "PREFECT_API_URL", "JALI_DEBUG"):
         os.environ.pop(name, None)
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("account"))
     prepare()
 
 
@@ -28,6 +30,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     """An empty state folder of this test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow itself sets it when told where to track
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "account"))
     return prepare()
 
 

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from tasks.ledger import Ledger
+from tasks.state import State
 from tests.command import JALI, clean, environment, jali, outcomes, processes_of, write_ratings
 from tests.made_up import made_up_ratings
 
@@ -253,7 +254,7 @@ def test_a_clock_that_jumps_does_not_matter(tmp_path: Path, shared_prefect: str)
         )
         at_the_stage.unlink()
         assert outcome.returncode == 0, outcome.stderr
-        entry = Ledger(f"sqlite:///{tmp_path}/.jali/ledger.db").entries()[-1]
+        entry = Ledger(State(tmp_path / ".jali")).entries()[-1]
         assert entry.outcome == version
         moved = datetime.fromisoformat(entry.at) - datetime.now(UTC)
         assert abs(moved - timedelta(days=days)) < timedelta(hours=1), "the ledger has not seen the jump"

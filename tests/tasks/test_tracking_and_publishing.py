@@ -40,8 +40,8 @@ def candidate(name: str = "pdp-histogram", **privacy: object) -> Candidate:
 
 
 def reserve(chosen: Candidate, state: State) -> Reservation:
-    charge = Charge("films", chosen.name, chosen.guarantee, str(chosen.recommender.cost(chosen.specification)))
-    return Ledger(state.ledger_url).reserve([charge])[0]
+    charge = Charge("films", chosen.name, chosen.guarantee, chosen.recommender.cost(chosen.specification))
+    return Ledger(state).reserve([[charge]])[0]
 
 
 def published(chosen: Candidate, ratings: Ratings, state: State) -> str:
@@ -93,7 +93,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     assert released.tags["privacy.verdict"] == "proven"
     assert "differential privacy" in released.tags["privacy.guarantee"]
     assert "No accuracy is stated" in released.description
-    (entry,) = Ledger(state.ledger_url).entries()
+    (entry,) = Ledger(state).entries()
     assert entry.reservation == released.tags["ledger.reservation"]
     assert entry.outcome == "version 1"
 
@@ -113,8 +113,8 @@ def test_the_next_release_is_the_next_version(ratings: Ratings, state: State) ->
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:
     pmf = candidate("pmf")
-    charge = Charge("films", "pmf", candidate().guarantee, str(pmf.recommender.cost(pmf.specification)))
-    (reservation,) = Ledger(state.ledger_url).reserve([charge])
+    charge = Charge("films", "pmf", candidate().guarantee, pmf.recommender.cost(pmf.specification))
+    (reservation,) = Ledger(state).reserve([[charge]])
     with pytest.raises(NotReleasable, match="never published"):
         fit_private(pmf.recommender, ratings, pmf.specification, reservation)
 
@@ -141,7 +141,7 @@ class Witness(PDPHistogram, frozen=True):
     """Notes what the ledger says at the moment the ratings are fitted."""
 
     def fit(self, ratings, specification, noise, *, n_threads=1):  # type: ignore[no-untyped-def]
-        seen.append([entry.state for entry in Ledger(current_state().ledger_url).entries()])
+        seen.append([entry.state for entry in Ledger(current_state()).entries()])
         return super().fit(ratings, specification, noise, n_threads=n_threads)
 
 
@@ -188,7 +188,7 @@ def test_a_publication_that_fails_at_any_step_leaves_nothing_public(
     assert client.search_runs([experiment.experiment_id]) == []
     assert client.search_logged_models([experiment.experiment_id]) == []
     assert client.search_model_versions() == []
-    assert [entry.outcome for entry in Ledger(state.ledger_url).entries()] == ["spent; nothing was published"]
+    assert [entry.outcome for entry in Ledger(state).entries()] == ["spent; nothing was published"]
 
 
 def test_a_conditional_release_is_labelled_so(ratings: Ratings, state: State) -> None:
@@ -201,7 +201,7 @@ def test_a_conditional_release_is_labelled_so(ratings: Ratings, state: State) ->
     assert released.tags["privacy.verdict"] == "conditional"
     assert "catalogue was taken from the ratings" in released.tags["privacy.conditions"]
     assert "verdict **conditional**" in released.description
-    (entry,) = Ledger(state.ledger_url).entries()
+    (entry,) = Ledger(state).entries()
     assert (entry.verdict, entry.proven_epsilon) == ("conditional", None)
 
 

@@ -1,0 +1,60 @@
+"""Which ledger keeps the budget of which source, remembered outside the working folder.
+
+A ledger that was removed or renamed, or another working folder, starts from nothing, and a budget with it. So this
+account's own folder holds a small file for every source with a budget: which ledger it is, and its newest row then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from models.errors import LedgerDoubted, shown
+from tasks.ledger_book import Head, Page
+from tasks.state import State, without_credentials
+
+
+def remember(state: State, source: str, head: Head, url: str) -> bool:
+    """Note the newest row; False where this account has no folder to write to."""
+    file = _file(state, source)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
+            json.dump({"ledger": head.ledger, "seq": head.seq, "seal": head.seal, "at": without_credentials(url)}, new)
+            new.flush()
+            os.fsync(new.fileno())
+        Path(new.name).replace(file)
+    except OSError:
+        return False
+    return True
+
+
+def require_remembered(state: State, source: str, page: Page, url: str) -> None:
+    """Raise LedgerDoubted where another ledger, or a longer version of this one, keeps the source's budget."""
+    file = _file(state, source)
+    try:
+        known = json.loads(file.read_text())
+        head = Head(str(known["ledger"]), int(known["seq"]), str(known["seal"]))
+        where = str(known["at"])
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        raise LedgerDoubted(
+            f"{shown(file)}, where it is remembered which ledger keeps the budget of {shown(source)}, cannot be read. "
+            "Look after it; remove it only if this ledger is the one."
+        ) from None
+    seals = {row["seq"]: row["seal"] for row in page.rows}
+    if (head.ledger, head.seal) != (page.head.ledger, seals.get(head.seq)):
+        raise LedgerDoubted(
+            f"{shown(source)} has a budget, kept in the ledger at {shown(where)}, and this ledger "
+            f"({shown(without_credentials(url))}) is another one or has lost rows since: what was spent is not in it. "
+            "Use that one (JALI_LEDGER_URL), restore it from a backup, or, if these are other ratings, give them "
+            f"another name with --source. (Remembered in {shown(file)}.)"
+        )
+
+
+def _file(state: State, source: str) -> Path:
+    return state.own_folder / "budgets" / f"{quote(source, safe=' ')}.json"
