@@ -133,6 +133,12 @@ def run_command(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A recommender's setting; repeatable.")
     ] = None,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Release what is new alone, added to the batches before.")
+    ] = False,
+    corrections: Annotated[
+        bool, typer.Option("--corrections", help="In a batch, correct changed ratings too; costs 2 epsilon more.")
+    ] = False,
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE.json", help="Write the results here.")] = None,
 ) -> None:
@@ -153,6 +159,7 @@ def run_command(
                 privacy={"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta, "fraction": fraction},
                 preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
                 assignments=set_ or [],
+                batch={"batch": batch, "corrections": corrections},
                 other={
                     "items": items,
                     "scale": scale,
@@ -311,6 +318,24 @@ def ledger_show(
             console.print(ledger_table(entries))
         for line in totals(ledger, source):
             console.print(line, highlight=False, markup=False)
+
+
+@app.command("withdraw")
+def withdraw_command(
+    user: Annotated[str, typer.Argument(metavar="USER", help="As the ratings name them; - reads it from the input.")],
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
+) -> None:
+    """Take a user's ratings out of the released batches.
+
+    It says what that undoes and what it cannot. The name goes nowhere but into a keyed hash; with - it is in no
+    shell history either. For example: jali withdraw - --source ratings.csv
+    """
+    with exit_codes():
+        _prepare()
+        from flows.withdraw import withdraw
+
+        for line in withdraw(sys.stdin.readline().strip() if user == "-" else user, source):
+            typer.echo(line)
 
 
 @app.command("fetch")

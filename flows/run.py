@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,12 @@ from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.batches import batch_bill
 from flows.job import Job, candidates
 from models.candidate import Candidate
 from models.ratings import Ratings
+from tasks.batch_list import one_at_a_time
+from tasks.batches import open_batch_task
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
@@ -62,11 +65,13 @@ def run(job: Job) -> list[Result]:
     stage("Opening MLflow and the ledger")
     chosen = candidates(job)
     require_tracking_task(current_state())
-    with reserved(job, chosen) as reservations:
+    with one_at_a_time(job.source) if job.batch else nullcontext(), reserved(job, chosen) as reservations:
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
+        if job.batch:
+            ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
         evaluations = cross_validate(ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
@@ -100,6 +105,8 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     specification = candidate.specification
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
+    if job.batch:
+        return batch_bill(job.source, candidate, job.batch.kind, event, fraction)
     return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction),)
 
 

@@ -332,7 +332,7 @@ class Reservation:
 
 
 def _require_reserved(rows: Sequence[Entry], recommender: str, event: str) -> None:
-    reserved = next((entry.recommender, entry.event) for entry in rows if entry.purpose == "release")
+    reserved = rows[0].recommender, rows[0].event  # a bill begins with what the fit itself costs
     if (recommender, event) != reserved:
         raise NotReleasable(
             f"{recommender} at {event} is not what was reserved: {reserved[0]} at {reserved[1]}. "

@@ -24,6 +24,7 @@ from models.privacy.specification import PrivacySpecification
 from models.ratings import Private, Ratings
 from models.recommender import Recommender
 from models.release import Release
+from tasks.batch_list import keep_moves, require_whole
 from tasks.guard import guarded
 from tasks.ledger import Reservation
 from tasks.unstored import unstored_task
@@ -110,8 +111,15 @@ def evaluate_fold(
 def fit_private(
     recommender: Recommender, ratings: Ratings, specification: PrivacySpecification, reservation: Reservation
 ) -> Release:
-    """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted."""
+    """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted.
+
+    What a batch releases is on the private list before it is paid for.
+    """
+    if ratings.batch is not None:
+        keep_moves(reservation, ratings, recommender.moves(ratings, specification))
     reservation.commit(recommender.name, recommender.cost(specification))
+    if ratings.batch is not None:
+        require_whole(reservation.source, recommender.name)
     return recommender.fit(ratings, specification, ExactNoise(), n_threads=os.cpu_count() or 1).release
 
 
