@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import hmac
-import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,8 +27,9 @@ from tasks.private_key import private_key
 from tasks.state import State, current_state
 
 SEAL_BYTES = 32
-COLUMNS: dict[str, Any] = {"users": "<u8", "items": "<u8", "levels": "<i2", "steps": "<i4", "left": "<u8"}
-"""What a file holds, and in which type."""
+ROW = np.dtype([("user", "<u8"), ("item", "<u8"), ("level", "<i2"), ("steps", "<i4")])
+LEFT = -1
+"""The level in the row of a user who has withdrawn."""
 
 
 def series_of(recommender: str) -> str:
@@ -71,13 +70,13 @@ def keep_moves(reservation: Reservation, ratings: Ratings, moves: Moves) -> None
     key = list_key(state)
     users = label_hashes(key, "user", ratings.user_labels)
     items = label_hashes(key, "item", ratings.catalogue.items)
-    is_withdrawal = ratings.batch is not None and ratings.batch.kind == "withdrawal"
-    columns = (users[moves.users], items[moves.items], moves.levels, moves.steps, users if is_withdrawal else users[:0])
-    typed: dict[str, Any] = {name: part.astype(COLUMNS[name]) for name, part in zip(COLUMNS, columns, strict=True)}
-    content = io.BytesIO()
-    np.savez(content, **typed)
-    sealed = _seal(key, reservation.id, content.getvalue()) + content.getvalue()
-    _write_whole(_file(state, reservation.source, reservation.id), sealed)
+    rows = np.empty(len(moves.steps), ROW)
+    rows["user"], rows["item"] = users[moves.users], items[moves.items]
+    rows["level"], rows["steps"] = moves.levels, moves.steps
+    if ratings.batch is not None and ratings.batch.kind == "withdrawal":
+        rows = np.append(rows, np.array([(user, 0, LEFT, 0) for user in users], ROW))
+    content = rows.tobytes()
+    _write_whole(_file(state, reservation.source, reservation.id), _seal(key, reservation.id, content) + content)
 
 
 def require_whole(source: str, recommender: str) -> None:
@@ -93,25 +92,20 @@ def read_record(state: State, source: str, recommender: str) -> Record:
     Raises:
       Refused: a file is missing or not as it was written, or a batch that was paid for is not out yet.
     """
-    key, parts = list_key(state), []
+    key, parts, published = list_key(state), [np.empty(0, ROW)], [np.zeros(0, np.bool_)]
     for reservation, stands in batches_of(state, source, recommender).items():
         if stands == "commit":
             raise Refused(
                 f"a batch of {source} was paid for and its release is not published yet. Run again once it is, or, if "
                 f"nothing of it can have left, `jali ledger void {reservation[:8]} --reason ...`."
             )
-        columns = _columns(key, reservation, _require_file(state, source, reservation))
-        is_published = np.full(len(columns["users"]), stands == "publish")
-        left = columns.pop("left")
-        parts.append(Record(**columns, is_published=is_published, left=left))
-    kinds: dict[str, Any] = {"users": np.uint64, "items": np.uint64, "levels": np.int64, "steps": np.int64}
-    kinds |= {"is_published": np.bool_, "left": np.uint64}
-    return Record(
-        **{
-            name: np.concatenate([np.zeros(0, kind), *(getattr(part, name) for part in parts)])
-            for name, kind in kinds.items()
-        }
-    )
+        parts.append(_rows(key, reservation, _require_file(state, source, reservation)))
+        published.append(np.full(len(parts[-1]), stands == "publish"))
+    rows, is_published = np.concatenate(parts), np.concatenate(published)
+    has_left = rows["level"] == LEFT
+    moved = rows[~has_left]
+    levels, steps = (moved[name].astype(np.int64) for name in ("level", "steps"))
+    return Record(moved["user"], moved["item"], levels, steps, is_published[~has_left], rows["user"][has_left])
 
 
 def recommenders_with_batches(ledger: Ledger, source: str) -> list[str]:
@@ -158,7 +152,7 @@ def _require_file(state: State, source: str, reservation: str) -> Path:
     return file
 
 
-def _columns(key: bytes, reservation: str, file: Path) -> dict[str, np.ndarray]:
+def _rows(key: bytes, reservation: str, file: Path) -> np.ndarray:
     raw = file.read_bytes()
     seal, content = raw[:SEAL_BYTES], raw[SEAL_BYTES:]
     if not hmac.compare_digest(seal, _seal(key, reservation, content)):
@@ -166,8 +160,7 @@ def _columns(key: bytes, reservation: str, file: Path) -> dict[str, np.ndarray]:
             f"{file} is not as it was written, or {file.parents[1]}.key is not the key it was written with. Restore "
             "both from a backup."
         )
-    with np.load(io.BytesIO(content), allow_pickle=False) as columns:
-        return {name: columns[name] for name in COLUMNS}
+    return np.frombuffer(content, ROW)
 
 
 def _seal(key: bytes, reservation: str, content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The private list against a real ledger; the releases before a batch in a real MLflow (slow)."""
+"""The private list against a real ledger. With a real registry as well: tests/flows/test_batch_commands.py."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
 from tasks.batch_list import keep_moves, one_at_a_time, read_record, require_whole
-from tasks.batches import open_batch, release_before
+from tasks.batches import open_batch
 from tasks.ledger import Ledger, Reservation
-from tasks.publishing import publish
 from tasks.state import State
-from tasks.tracking import open_tracking
 from tasks.training import fit_private
 from tests.made_up import made_up_ratings
 
@@ -176,47 +174,6 @@ def test_a_withdrawal_needs_a_user_and_a_source_that_is_known(state: State, rati
         withdraw("7", "books")
     (told,) = withdraw("7", None)
     assert "never released in batches" in told
-
-
-def published(ratings: Ratings, state: State) -> str:
-    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
-    reservation = reserved(state)
-    release = fit_private(HISTOGRAM, batch, SPECIFICATION, reservation)
-    return publish("films", candidate(), release, reservation)
-
-
-@pytest.mark.slow
-def test_a_batch_adds_to_the_newest_release_and_a_withdrawal_takes_out(ratings: Ratings, state: State) -> None:
-    assert published(half(ratings), state) == "1"
-    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
-    assert batch.batch is not None
-    assert np.array_equal(batch.batch.enters, np.arange(len(ratings)) % 2 == 1)
-    before = release_before("films", HISTOGRAM.name)
-    assert before is not None
-    assert np.array_equal(batch.batch.told.histogram, before.statistics["histogram"])
-
-    told = " ".join(withdraw("user-5", "films"))
-    assert "v2" in told
-    assert "user-5" not in told
-    out = release_before("films", HISTOGRAM.name)
-    assert out is not None
-    moved = (out.statistics["histogram"] - before.statistics["histogram"]).sum() / 1024
-    own = half(ratings).where(half(ratings).users == 5)
-    assert moved == pytest.approx(-len(own), abs=6 * np.sqrt(2 * before.statistics["histogram"].size))
-    later = open_batch("films", HISTOGRAM, ratings, "fresh")
-    assert 5 not in later.users
-    assert len(later) == (ratings.users != 5).sum()
-    assert Ledger(state).spent("films", unit="rating", relation="add_or_remove").epsilon == 2
-
-    entries = Ledger(state).entries()
-    for stranger in ("user-5", "nobody"):  # out already, or never in
-        (told,) = withdraw(stranger, "films")
-        assert "nothing charged" in told
-    assert Ledger(state).entries() == entries
-
-    open_tracking(state).delete_model_version("films.pdp-histogram", "2")
-    with pytest.raises(Refused, match="the registry has no version"):
-        open_batch("films", HISTOGRAM, ratings, "fresh")
 
 
 def test_require_whole_is_silent_where_all_is_there(ratings: Ratings, state: State) -> None:
