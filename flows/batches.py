@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from dp_accounting import DpEvent
+from dataclasses import replace
+
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from flows.job import Job
 from models.batch import BatchKind
-from models.candidate import Candidate
 from tasks.batch_list import series_of
 from tasks.ledger import Charge
 
 
-def batch_bill(
-    source: str, candidate: Candidate, kind: BatchKind, event: DpEvent, fraction: float | None
-) -> tuple[Charge, ...]:
+def batch_bill(charge: Charge, kind: BatchKind) -> tuple[Charge, ...]:
     """What a batch costs, whatever is in it: of all batches of its source a rating pays one, and corrections on top.
 
     Args:
-      event: of one release of the recommender.
-      fraction: the share of everybody's own epsilon that such a release takes, where each has one.
+      charge: what a release of its own would cost, under the guarantee of such a batch.
     """
-    promise = candidate.guarantee
     if kind == "withdrawal":
-        return (Charge(source, candidate.name, promise, event, fraction, purpose="corrections"),)
-    series = series_of(candidate.name)
+        return (replace(charge, purpose="corrections"),)
+    entering = replace(charge, series=series_of(charge.recommender))
     if kind == "fresh":
-        return (Charge(source, candidate.name, promise, event, fraction, series),)
+        return (entering,)
+    promise, share = charge.guarantee, charge.fraction
     assert promise.epsilon is not None
-    entering = promise.model_copy(update={"epsilon": promise.epsilon / 2})  # a correction moves in two cells
+    once = promise.model_copy(update={"epsilon": promise.epsilon / 2})  # a correction moves in two cells
     twice = DiscreteLaplaceDpEvent(promise.epsilon, 1)
-    share = None if fraction is None else 2 * fraction
-    return (
-        Charge(source, candidate.name, entering, event, fraction, series),
-        Charge(source, candidate.name, promise, twice, share, purpose="corrections"),
-    )
+    corrections = replace(charge, event=twice, fraction=None if share is None else 2 * share, purpose="corrections")
+    return (replace(entering, guarantee=once), corrections)
 
 
 def batch_lines(job: Job) -> list[str]:

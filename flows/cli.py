@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.exits import exit_codes
+from flows.ledger_commands import app as ledger_app
+from flows.terminal import console, prepared
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.job import Job
     from flows.run import Result
-    from tasks.state import State
 
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
@@ -29,7 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ledger_app = typer.Typer(help="What was spent on which data.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(ledger_app, name="ledger")
 
 ConfigFile = Annotated[
@@ -140,6 +139,12 @@ def run_command(
         bool, typer.Option("--corrections", help="In a batch, correct changed ratings too; costs 2 epsilon more.")
     ] = False,
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
+    require_budget: Annotated[
+        bool, typer.Option("--require-budget", help="Refuse where the source has no budget (jali ledger budget).")
+    ] = False,
+    accept_unproven: Annotated[
+        str | None, typer.Option("--accept-unproven", metavar="REASON", help="Release it under a budget; recorded.")
+    ] = None,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE.json", help="Write the results here.")] = None,
 ) -> None:
     """Evaluate recommenders, pay, and publish V.
@@ -148,9 +153,9 @@ def run_command(
     publishes. For example: jali run --ratings ratings.csv --items items.csv --scale 1:5:1 --epsilon 0.5
     """
     with exit_codes():
-        console = _console(stderr=True)
+        screen = console(stderr=True)
         began = perf_counter()
-        with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
+        with _progress(screen, "Starting Prefect"), _prefect() as wait_for_prefect:
             from flows.options import job_from
 
             job = job_from(
@@ -167,6 +172,8 @@ def run_command(
                     "folds": folds,
                     "source": source,
                     "publish": False if no_publish else None,
+                    "require_budget": True if require_budget else None,
+                    "accept_unproven": accept_unproven,
                     "report": report,
                 },
             )
@@ -202,7 +209,7 @@ def validate_command(
     without header lines and without Netflix' MOVIE: lines.
     """
     with exit_codes():
-        _prepare()
+        prepared()
         from flows.options import job_from
 
         job = job_from(
@@ -250,9 +257,9 @@ def reproduce_command(
     on where it was. For example: jali reproduce zhang-fig2 --ratings u.data --source ml-100k
     """
     with exit_codes():
-        console = _console(stderr=True)
+        screen = console(stderr=True)
         began = perf_counter()
-        with _progress(console, "Starting Prefect"), _prefect() as wait_for_prefect:
+        with _progress(screen, "Starting Prefect"), _prefect() as wait_for_prefect:
             from flows.options import job_from
             from flows.reproduce import experiment_named, reproduce
             from flows.reproduction_report import require_page, statements_table, write_page
@@ -272,7 +279,7 @@ def reproduce_command(
             done = reproduce(experiments, job)
             if page:
                 write_page(page, done)
-        out = _console()
+        out = console()
         for reproduction in done:
             out.print(statements_table(reproduction))
         out.print(f"It took {perf_counter() - began:.0f} s. Next:", highlight=False)
@@ -288,50 +295,31 @@ def recommenders_command() -> None:
         from models.index import RECOMMENDERS
         from models.privacy.specification import PrivacySpecification
 
-        console = _console()
+        out = console()
         for name, kind in RECOMMENDERS.items():
             promise = kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation))
-            console.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
-            console.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
-            console.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
+            out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
+            out.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
+            out.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
             table = Table(box=None, padding=(0, 2), show_header=False)
             for setting, field in kind.model_fields.items():
                 table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
-            console.print(table)
-            console.print()
-
-
-@ledger_app.command("show")
-def ledger_show(
-    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Only this data.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Reservations that were given back too.")] = False,
-) -> None:
-    """Show what was spent, release by release."""
-    with exit_codes():
-        from flows.ledger_view import ledger_table, totals
-        from tasks.ledger import Ledger
-
-        ledger = Ledger(_prepare())
-        console = _console(pipe_width=160)  # one line a release, for grep
-        entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
-        if entries:
-            console.print(ledger_table(entries))
-        for line in totals(ledger, source):
-            console.print(line, highlight=False, markup=False)
+            out.print(table)
+            out.print()
 
 
 @app.command("withdraw")
 def withdraw_command(
-    user: Annotated[str, typer.Argument(metavar="USER", help="As the ratings name them; - reads it from the input.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="As in the ratings; - reads it from standard input.")],
     source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
 ) -> None:
     """Take a user's ratings out of the released batches.
 
-    It says what that undoes and what it cannot. The name goes nowhere but into a keyed hash; with - it is in no
-    shell history either. For example: jali withdraw - --source ratings.csv
+    It says what that undoes and what it cannot. The name goes nowhere but into a keyed hash; read from standard
+    input it is in no shell history either. For example: jali withdraw - --source ratings.csv
     """
     with exit_codes():
-        _prepare()
+        prepared()
         from flows.withdraw import withdraw
 
         for line in withdraw(sys.stdin.readline().strip() if user == "-" else user, source):
@@ -355,7 +343,7 @@ def fetch_command(
 def ui_command() -> None:
     """Open the MLflow and Prefect UIs, until Ctrl-C."""
     with exit_codes():
-        state = _prepare()
+        state = prepared()
         from tasks.servers import user_interfaces
 
         typer.echo("Starting the servers ...")
@@ -393,23 +381,29 @@ def _prefect() -> AbstractContextManager[Callable[[], None]]:
     """A Prefect server: where we start our own, it boots while we read the settings."""
     from tasks.servers import prefect_server
 
-    return prefect_server(_prepare())
+    return prefect_server(prepared())
 
 
 def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
-    from flows.report import require_writable
+    from flows.ledger_commands import show_ledger
     from flows.run import run
+    from models.errors import BudgetExceeded
+    from tasks.paths import require_writable
 
     if job.report:
         require_writable(job.report, "report", ".json")  # found out now, not after the work
     wait_for_prefect()
-    return run(job)
+    try:
+        return run(job)
+    except BudgetExceeded:
+        show_ledger(job.source)
+        raise
 
 
 def _show(job: Job, results: list[Result], seconds: float) -> None:
     from flows.report import closing_lines, report, result_table, write_report
 
-    out = _console()
+    out = console()
     out.print()
     out.print(result_table(results, out.width))
     if job.report:
@@ -419,31 +413,13 @@ def _show(job: Job, results: list[Result], seconds: float) -> None:
 
 
 @contextmanager
-def _progress(console: Console, first: str) -> Iterator[None]:
+def _progress(screen: Console, first: str) -> Iterator[None]:
     from flows.display import displayed
     from tasks.progress import stage
 
-    with displayed(console):
+    with displayed(screen):
         stage(first)
         yield
-
-
-def _prepare() -> State:
-    from tasks.state import prepare
-
-    return prepare()
-
-
-def _console(*, stderr: bool = False, pipe_width: int = 80) -> Console:
-    from rich.console import Console
-
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:
-            os._exit(128 + signal.SIGPIPE)  # `jali ... | head`: nobody reads on, and nothing was refused
-
-    stream = sys.stderr if stderr else sys.stdout
-    # In a pipe there is no width to ask for.
-    return PipedConsole(file=stream, width=None if stream.isatty() or os.environ.get("COLUMNS") else pipe_width)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from expectations.suites import Minimums
+from flows.names import source_name
 from models.batch import BatchKind
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
+from models.privacy.guarantee import Guarantee
 from models.privacy.specification import Delta, Epsilon, Fraction, Policy, PrivacySpecification, Relation, Unit
 from models.ratings import RatingScale
 from tasks.paths import home_path, require_file
@@ -80,6 +83,13 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     """None: every release is fitted to all ratings."""
     validation: Minimums = Minimums()
     publish: bool = True
+    require_budget: bool = False
+    """Whether to release nothing of a source without a budget."""
+    accept_unproven: str | None = Field(default=None, min_length=1, max_length=500)
+    """Why a recommender that is not proven may be released although the source has a budget; recorded."""
+    named: bool = True
+    """Whether somebody named the recommenders. What nobody named is evaluated, and not released where a budget
+    would refuse it."""
     report: str | None = None
 
     @property
@@ -94,13 +104,7 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     @field_validator("source")
     @classmethod
     def _a_name_of_its_own(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 ._+-]{0,98}[A-Za-z0-9_+-])?", value):
-            raise ValueError("a source is called by letters, digits, blanks and . _ + -; give it a name with --source")
-        if value.endswith((".releases", ".serving", ".papers")):
-            raise ValueError(
-                "names ending in .releases, .serving and .papers are Jali's own; give another with --source"
-            )
-        return value
+        return source_name(value)
 
     @field_validator("recommenders", mode="before")
     @classmethod
@@ -139,11 +143,15 @@ def make_job(config: dict[str, Any]) -> Job:
         )
     if "recommenders" not in config:
         able = [name for name in job.recommenders if _can_keep(job, name)]
-        job = job.model_copy(update={"recommenders": tuple(able) or job.recommenders})
+        job = job.model_copy(update={"recommenders": tuple(able) or job.recommenders, "named": False})
     if job.batch and len(job.recommenders) > 1:
         raise SpecError("a batch is released of one recommender: name one with --recommenders.")
     candidates(job)
     return job
+
+
+def promises_something(guarantee: Guarantee) -> bool:
+    return guarantee.verdict != "none"
 
 
 def _can_keep(job: Job, name: str) -> bool:
@@ -217,8 +225,11 @@ def read_config(path: str, what: str = "configuration") -> dict[str, Any]:
     return config
 
 
-def candidates(job: Job) -> list[Candidate]:
+def candidates(job: Job, releases: Callable[[Guarantee], bool] = promises_something) -> list[Candidate]:
     """The recommenders with what each promises and costs; no rating is read.
+
+    Args:
+      releases: whether what is promised so would be released. All that is released shares everybody's own epsilon.
 
     Raises:
       SpecError: a recommender has no such setting, or cannot keep such a promise.
@@ -226,7 +237,7 @@ def candidates(job: Job) -> list[Candidate]:
     public = catalogue_is_public(job.ratings, job.items)
     made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
     whole = {relation: _specification(job, relation, 1.0) for relation in {kind.relation for kind in made}}
-    n_releases = sum(kind.promise(whole[kind.relation]).epsilon is not None for kind in made)
+    n_releases = sum(releases(kind.guarantee(whole[kind.relation], public_catalogue=public)) for kind in made)
     personalised = any(specification.personalised for specification in whole.values())
     fraction = job.privacy.fraction or (1 / max(n_releases, 1) if personalised else 1.0)
     chosen = []

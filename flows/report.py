@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from importlib.metadata import version
 from typing import Any
 
@@ -12,12 +11,11 @@ from rich.table import Table
 from flows.batches import batch_lines
 from flows.job import Job
 from flows.run import Result
-from models.errors import EnvironmentFault, SpecError, shown
+from models.errors import EnvironmentFault, shown
 from models.privacy.accounting import Amount, spending
 from tasks.paths import home_path
 
 FULL_WIDTH = 79
-LONGEST_NAME = 250  # bytes; with .part it is still a name
 
 
 def result_table(results: list[Result], width: int) -> Table:
@@ -50,16 +48,27 @@ def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
     """What stands below the table: why a verdict is less than proven, what was spent, what to do next."""
     weak = weaknesses(results)
     lines = [line for reason in weak for line in ("", reason)]
+    if held_back := held_back_for_a_budget(job, results):
+        lines += [
+            "",
+            f"{', '.join(held_back)}: not published, because {job.source} has a budget, which counts what is proven.",
+        ]
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
     lines += [*batch_lines(job), *spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
-    if job.publish and weak and proven:
+    if weak and proven and any(result.version and result.candidate.name not in proven for result in results):
         lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
     if job.report:
         lines.append(f"  {shown(job.report)}   the same figures and more, as JSON")
     return lines
+
+
+def held_back_for_a_budget(job: Job, results: list[Result]) -> list[str]:
+    """What would have been published without one."""
+    verdicts = {result.candidate.name: result.candidate.guarantee.verdict for result in results if not result.version}
+    return [name for name, verdict in verdicts.items() if job.publish and verdict in ("conditional", "broken")]
 
 
 def weaknesses(results: list[Result]) -> list[str]:
@@ -139,26 +148,6 @@ def _sum_by_relation(results: list[Result]) -> dict[str, dict[str, float | None]
             "proven": total.epsilon if total.is_proven else None,
         }
     return sums
-
-
-def require_writable(path: str, what: str, suffix: str) -> None:
-    """Find out before the work whether a file can be written after it.
-
-    Raises:
-      EnvironmentFault: it cannot.
-      SpecError: something that is no report would be overwritten, such as the ratings.
-    """
-    target = home_path(path).absolute()
-    folder = target.parent
-    if not os.access(folder, os.W_OK) or len(os.fsencode(target.name)) > LONGEST_NAME:
-        raise EnvironmentFault(
-            f"the {what} {shown(path)} cannot be written: {shown(folder)} is not a folder one may write to, "
-            "or the file's name is too long. Name another file."
-        )
-    if target.is_dir():
-        raise EnvironmentFault(f"the {what} {shown(path)} cannot be written: that is a folder. Name a file in it.")
-    if target.exists() and target.suffix != suffix:
-        raise SpecError(f"the {what} would overwrite {shown(path)}, which is no {suffix} file. Name another file.")
 
 
 def write_report(path: str, content: dict[str, Any]) -> None:

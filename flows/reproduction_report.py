@@ -8,12 +8,11 @@ from urllib.parse import quote as url
 
 from rich.table import Table
 
-from flows.report import require_writable
 from flows.reproduce import Reproduction
 from models.errors import EnvironmentFault, SpecError, shown
 from models.papers.experiment import VARIANTS
 from tasks.figures import experiment_figure, save_figures
-from tasks.paths import home_path
+from tasks.paths import home_path, require_writable
 
 INTRODUCTION = """# The papers' figures, run again
 

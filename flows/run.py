@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,20 @@ from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.batches import batch_bill
-from flows.job import Job, candidates
+from flows.job import Job, candidates, promises_something
+from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
+from models.privacy.budget import Budget
+from models.privacy.guarantee import Guarantee
 from models.ratings import Ratings
+from tasks.artifacts import leave_ledger_task
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch_task
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
+from tasks.registry import require_same_ledger_task
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
@@ -63,9 +68,13 @@ class PromptThreads(ThreadPoolTaskRunner):
 def run(job: Job) -> list[Result]:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     stage("Opening MLflow and the ledger")
-    chosen = candidates(job)
+    ledger = Ledger(current_state())
+    chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     require_tracking_task(current_state())
-    with one_at_a_time(job.source) if job.batch else nullcontext(), reserved(job, chosen) as reservations:
+    require_same_ledger_task(job.source, ledger)
+    to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
+    alone = one_at_a_time(job.source) if job.batch else nullcontext()
+    with alone, reserved(ledger, job, to_release) as reservations:
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
@@ -83,14 +92,27 @@ def run(job: Job) -> list[Result]:
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
+    if any(result.version for result in results):
+        entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
+        leave_ledger_task(job.source, HEADINGS, rows_of(entries), totals(ledger, job.source))
     return results
 
 
+def releasable(job: Job, budget: Budget | None) -> Callable[[Guarantee], bool]:
+    """Which promises the job is to release: none of those that nobody named and a budget would refuse."""
+
+    def releases(promise: Guarantee) -> bool:
+        unasked = budget is not None and not job.named and not job.accept_unproven
+        return job.publish and promises_something(promise) and (promise.verdict == "proven" or not unasked)
+
+    return releases
+
+
 @contextmanager
-def reserved(job: Job, chosen: list[Candidate]) -> Iterator[dict[str, Reservation]]:
+def reserved(ledger: Ledger, job: Job, to_release: list[Candidate]) -> Iterator[dict[str, Reservation]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
-    to_publish = [c for c in chosen if job.publish and c.guarantee.verdict != "none"]
-    reservations = Ledger(current_state()).reserve([bill(job, candidate) for candidate in to_publish])
+    bills = [bill(job, candidate) for candidate in to_release]
+    reservations = ledger.reserve(bills, require_budget=job.require_budget)
     try:
         yield {reservation.recommender: reservation for reservation in reservations}
     finally:
@@ -105,9 +127,9 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     specification = candidate.specification
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
-    if job.batch:
-        return batch_bill(job.source, candidate, job.batch.kind, event, fraction)
-    return (Charge(job.source, candidate.name, candidate.guarantee, event, fraction),)
+    accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
+    charge = Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)
+    return batch_bill(charge, job.batch.kind) if job.batch else (charge,)
 
 
 def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:

@@ -14,8 +14,9 @@ from models.ratings import Ratings
 from models.release import Release
 from tasks.batch_list import one_at_a_time, recommenders_with_batches
 from tasks.batches import open_withdrawal, release_before
-from tasks.ledger import Ledger
+from tasks.ledger import Charge, Ledger
 from tasks.publishing import publish
+from tasks.registry import require_same_ledger
 from tasks.state import current_state
 from tasks.training import fit_private
 
@@ -39,6 +40,7 @@ def withdraw(user: str, source: str | None) -> list[str]:
             f"{source} was never released in batches: every release is fitted to the ratings as they are. Delete the "
             "user's ratings from your data, and the next `jali run` is without them."
         ]
+    require_same_ledger(source, ledger)
     lines = []
     with one_at_a_time(source):
         for name in names:
@@ -92,7 +94,8 @@ def _released(ledger: Ledger, source: str, candidate: Candidate, ratings: Rating
     specification = candidate.specification
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
-    (reservation,) = ledger.reserve([batch_bill(source, candidate, WITHDRAWAL, event, fraction)])
+    charge = Charge(source, candidate.name, candidate.guarantee, event, fraction)
+    (reservation,) = ledger.reserve([batch_bill(charge, WITHDRAWAL)])
     try:
         release = fit_private(candidate.recommender, ratings, specification, reservation)
         return publish(source, candidate, release, reservation)

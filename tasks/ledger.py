@@ -173,7 +173,7 @@ class Ledger:
             return
         for charge in charges:
             budget.require(source, charge.amount, accepted=bool(charge.accepted))
-        before = [entry.amount for entry in _latest(rows) if entry.source == source and entry.state in COUNTED]
+        before = [entry.amount for entry in latest(rows) if entry.source == source and entry.state in COUNTED]
         budget.require_room(source, before, [charge.amount for charge in charges])
 
     def reservation(self, name: str) -> Reservation:
@@ -192,7 +192,7 @@ class Ledger:
         (entry,) = found.values()
         return Reservation(self, entry.reservation, entry.source, entry.recommender, entry.state)
 
-    def void(self, name: str, reason: str) -> None:
+    def void(self, name: str, reason: str) -> Reservation:
         """Take a charge back whose release never left, saying why that is sure.
 
         Raises:
@@ -208,10 +208,11 @@ class Ledger:
             how = {"publish": "published, and what was released cannot be taken back", "cancel": "given back already"}
             raise Refused(f"this charge was {how.get(reservation.state, 'voided already')}. Nothing was changed.")
         reservation._become("void", reason.strip())
+        return reservation
 
     def entries(self, source: str | None = None) -> list[Entry]:
         """Every charge in its latest state, oldest change first; all sources when none is named."""
-        return [entry for entry in _latest(self.history(source)) if entry.state != "budget"]
+        return [entry for entry in latest(self.history(source)) if entry.state != "budget"]
 
     def history(self, source: str | None = None) -> list[Entry]:
         """Every row."""
@@ -238,8 +239,8 @@ class Ledger:
         """What may ever be spent on it; None: nobody has said."""
         return _budget(self.history(source), source)
 
-    def set_budget(self, source: str, budget: Budget) -> None:
-        """Say what may ever be spent on a source, from now on.
+    def set_budget(self, source: str, budget: Budget) -> bool:
+        """Say what may ever be spent on a source, from now on; False where this account cannot remember it.
 
         Raises:
           SpecError: the source has a budget of another kind.
@@ -254,7 +255,7 @@ class Ledger:
                     f"{shown(source)} has a budget, {before}, and two budgets for one source are not kept. Raise or "
                     "lower the one it has, with the same unit and relation."
                 )
-            spent = budget.spent([e.amount for e in _latest(rows) if e.source == source and e.state in COUNTED])
+            spent = budget.spent([e.amount for e in latest(rows) if e.source == source and e.state in COUNTED])
             if spent > budget.most:
                 raise BudgetExceeded(
                     f"a budget of {budget} would be less than the {spent:.4g} that is spent or reserved on "
@@ -262,7 +263,7 @@ class Ledger:
                 )
             page.append([_budget_row(source, budget)])
             head = page.head
-        remember(self._state, source, head, self._state.ledger_url)
+        return remember(self._state, source, head, self._state.ledger_url)
 
     def spent(self, source: str, *, unit: Unit, relation: Relation, delta: float | None = None) -> Spent:
         """What was committed so far on `source`, claimed.
@@ -274,7 +275,7 @@ class Ledger:
 
     def _move(self, name: str, after: State, note: str, event: tuple[str, str] | None = None) -> None:
         with self._book.writing() as page:
-            rows = [entry for entry in _latest(_entries(page)) if entry.reservation == name]
+            rows = [entry for entry in latest(_entries(page)) if entry.reservation == name]
             before = rows[0].state if rows else "void"
             if after not in MAY_FOLLOW[before]:
                 raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
@@ -294,8 +295,13 @@ class Reservation:
     """The right to one fit. What was not reserved cannot be fitted."""
 
     def __init__(self, ledger: Ledger, name: str, source: str, recommender: str, state: State) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self.id, self.source, self.recommender, self.state = name, source, recommender, state
+
+    @property
+    def head(self) -> Head:
+        """The ledger's newest row."""
+        return self.ledger.head
 
     def commit(self, recommender: str, event: DpEvent) -> None:
         """Spend it on this fit. From here on it stays spent.
@@ -327,7 +333,7 @@ class Reservation:
         self._become("fail", note)
 
     def _become(self, after: State, note: str = "", *, event: tuple[str, str] | None = None) -> None:
-        self._ledger._move(self.id, after, note, event)
+        self.ledger._move(self.id, after, note, event)
         self.state = after
 
 
@@ -344,7 +350,8 @@ def _entries(page: Page) -> list[Entry]:
     return [Entry(**{name: value for name, value in row.items() if name != "seal"}) for row in page.rows]
 
 
-def _latest(rows: Iterable[Entry]) -> list[Entry]:
+def latest(rows: Iterable[Entry]) -> list[Entry]:
+    """Of every charge the newest row, oldest change first."""
     newest = {(entry.reservation, entry.purpose): entry for entry in rows}
     return sorted(newest.values(), key=lambda entry: entry.seq)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 from models.errors import EnvironmentFault, SpecError, shown
+
+LONGEST_NAME = 250  # bytes; with .part it is still a name
 
 
 def home_path(path: str) -> Path:
@@ -38,3 +41,23 @@ def require_file(path: Path, what: str) -> None:
         raise SpecError(f"{shown(path)} is a folder; name the {what} file inside it.")
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise SpecError(f"{shown(path)} is a device, which may never end; name a file of {what}.")
+
+
+def require_writable(path: str, what: str, suffix: str) -> None:
+    """Find out before the work whether a file can be written after it.
+
+    Raises:
+      EnvironmentFault: it cannot.
+      SpecError: something that is no report would be overwritten, such as the ratings.
+    """
+    target = home_path(path).absolute()
+    folder = target.parent
+    if not os.access(folder, os.W_OK) or len(os.fsencode(target.name)) > LONGEST_NAME:
+        raise EnvironmentFault(
+            f"the {what} {shown(path)} cannot be written: {shown(folder)} is not a folder one may write to, "
+            "or the file's name is too long. Name another file."
+        )
+    if target.is_dir():
+        raise EnvironmentFault(f"the {what} {shown(path)} cannot be written: that is a folder. Name a file in it.")
+    if target.exists() and target.suffix != suffix:
+        raise SpecError(f"the {what} would overwrite {shown(path)}, which is no {suffix} file. Name another file.")

@@ -23,6 +23,8 @@ from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
 from tasks.ledger import Reservation
+from tasks.ledger_figure import amounts_spent, ledger_figure
+from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
@@ -60,7 +62,7 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
     tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
     run_id = client.create_run(experiment, run_name=candidate.label, tags=tags).info.run_id
     try:
-        _log_settings(client, run_id, candidate, release)
+        _log_settings(client, run_id, candidate, release, reservation)
         number = _register(source, candidate, release, run_id, client, reservation)
         client.set_terminated(run_id, "FINISHED")
         reservation.published(f"version {number}")
@@ -77,7 +79,7 @@ def _take_back(client: MlflowClient, experiment: str, run_id: str, name: str, re
 
     def versions() -> None:
         for found in client.search_model_versions(f"name = '{name}'"):
-            if found.tags.get("ledger.reservation") == reservation.id:
+            if found.tags.get(RESERVATION) == reservation.id:
                 client.delete_model_version(name, found.version)
 
     def models() -> None:
@@ -97,15 +99,24 @@ def _take_back(client: MlflowClient, experiment: str, run_id: str, name: str, re
     return ", ".join(left)
 
 
-def _log_settings(client: MlflowClient, run_id: str, candidate: Candidate, release: Release) -> None:
+def _log_settings(
+    client: MlflowClient, run_id: str, candidate: Candidate, release: Release, reservation: Reservation
+) -> None:
     from mlflow.entities import Metric
 
     epsilon = candidate.guarantee.epsilon or 0.0
     params = {**candidate.params, "privacy.epsilon_spent": f"{epsilon:g}"}
     client.log_batch(run_id, [Metric("privacy.epsilon_spent", epsilon, 0, 0)], as_params(params))
+    ledger = reservation.ledger
+    history = ledger.history(reservation.source)
+    figures = {
+        "item_offsets": release_figure(release),
+        "ledger": ledger_figure(reservation.source, history, ledger.budget(reservation.source)),
+    }
     with TemporaryDirectory(prefix="jali-") as folder:
-        for path in save_figures({"item_offsets": release_figure(release)}, Path(folder)):
+        for path in save_figures(figures, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")
+    client.log_dict(run_id, {"spent": amounts_spent(history)}, "ledger.json")
 
 
 def _register(
@@ -164,6 +175,7 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
 def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, str]:
     promise = candidate.guarantee
     return {
+        "source": reservation.source,
         "privacy.epsilon": promise.epsilon_summary,
         "privacy.delta": f"{promise.delta:g}",
         "privacy.unit": str(promise.unit),
@@ -171,7 +183,9 @@ def _version_tags(candidate: Candidate, reservation: Reservation) -> dict[str, s
         "privacy.verdict": promise.verdict,
         "privacy.guarantee": promise.sentence,
         "privacy.conditions": "; ".join(promise.conditions),
-        "ledger.reservation": reservation.id,
+        RESERVATION: reservation.id,
+        LEDGER: reservation.head.ledger,
+        HEAD: str(reservation.head),
     }
 
 

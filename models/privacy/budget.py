@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,7 +23,7 @@ class Budget(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     epsilon: Epsilon | None
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     unit: Unit = "rating"
-    relation: Relation = "add_or_remove"
+    relation: Literal["add_or_remove", "replace_value"] = "add_or_remove"
 
     def __str__(self) -> str:
         if self.epsilon is None:

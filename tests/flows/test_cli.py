@@ -5,16 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from typer.testing import CliRunner
-
-from flows.cli import app
-from tasks.state import State
-
-
-def test_what_looks_like_markup_is_shown_as_it_is(state: State) -> None:
-    outcome = CliRunner().invoke(app, ["ledger", "show", "--source", "[/red]"])
-    assert (outcome.exit_code, outcome.stdout) == (0, "Nothing of [/red] was spent yet.\n")
-
 
 def test_arguments_are_understood_before_anything_heavy_is_imported() -> None:
     """A bad one is refused after the second that this takes."""

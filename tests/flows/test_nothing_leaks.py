@@ -122,6 +122,7 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
     settings = {
         "TMPDIR": str(places["temporary"]),
         "HOME": str(places["home"]),
+        "XDG_STATE_HOME": str(places["home"] / "state"),
         "MPLCONFIGDIR": str(folder.parent / "matplotlib"),  # a list of fonts, seconds to make
         "KEEP_DELETED": str(places["deleted"]),
         "MLFLOW_TRACKING_PASSWORD": PASSWORD,

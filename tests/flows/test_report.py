@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.report import require_writable, write_report
+from flows.report import write_report
 from models.errors import EnvironmentFault, SpecError
 from tasks import progress
+from tasks.paths import require_writable
 
 
 def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
 from tasks.batch_list import keep_moves, one_at_a_time, read_record, require_whole
 from tasks.batches import open_batch
-from tasks.ledger import Ledger, Reservation
+from tasks.ledger import Charge, Ledger, Reservation
 from tasks.state import State
 from tasks.training import fit_private
 from tests.made_up import made_up_ratings
@@ -33,7 +33,8 @@ def candidate(kind: BatchKind = "fresh") -> Candidate:
 
 
 def reserved(state: State, kind: BatchKind = "fresh") -> Reservation:
-    return Ledger(state).reserve([batch_bill("films", candidate(kind), kind, EVENT, None)])[0]
+    charge = Charge("films", HISTOGRAM.name, candidate(kind).guarantee, EVENT)
+    return Ledger(state).reserve([batch_bill(charge, kind)])[0]
 
 
 def listed(ratings: Ratings, state: State) -> tuple[Reservation, Ratings]:

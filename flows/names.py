@@ -1,0 +1,32 @@
+"""What a source of ratings may be called: budgets, experiments and registered models hang on the name."""
+
+from __future__ import annotations
+
+import re
+
+from models.errors import SpecError
+
+
+def source_name(value: str) -> str:
+    """`value`, if a source may be called so.
+
+    Raises:
+      ValueError: it may not.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 ._+-]{0,98}[A-Za-z0-9_+-])?", value):
+        raise ValueError("a source is called by letters, digits, blanks and . _ + -; give it a name with --source")
+    if value.endswith((".releases", ".serving", ".papers")):
+        raise ValueError("names ending in .releases, .serving and .papers are Jali's own; give another with --source")
+    return value
+
+
+def require_source_name(value: str) -> str:
+    """The same for whoever typed it.
+
+    Raises:
+      SpecError: no source is called so.
+    """
+    try:
+        return source_name(value)
+    except ValueError as error:
+        raise SpecError(f"{error}.") from None

@@ -1,0 +1,39 @@
+"""What the model registry says of a source's releases so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.guard import guarded
+from tasks.ledger import Ledger
+from tasks.ledger_book import Head
+from tasks.state import current_state
+from tasks.tracking import open_tracking
+from tasks.unstored import unstored_task
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
+"""Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
+
+
+def released_versions(client: MlflowClient, source: str) -> list[ModelVersion]:
+    """Every version of the source's recommenders that a ledger paid for."""
+    found = client.search_model_versions(f"name LIKE '{source}.%'", max_results=10_000)
+    return [version for version in found if version.tags.get("source") == source and LEDGER in version.tags]
+
+
+@guarded("Comparing the ledger with the registry")
+def require_same_ledger(source: str, ledger: Ledger) -> None:
+    """Raise LedgerDoubted unless `ledger` has paid for all that the registry has of this source."""
+    versions = released_versions(open_tracking(current_state()), source)
+    heads = []
+    for version in versions:
+        seq, _, seal = version.tags[HEAD].partition(":")
+        heads.append(Head(version.tags[LEDGER], int(seq), seal))
+    ledger.require_holds(heads, [version.tags[RESERVATION] for version in versions])
+
+
+require_same_ledger_task = unstored_task(require_same_ledger, "compare the ledger with the registry")
