@@ -142,8 +142,9 @@ def make_job(config: dict[str, Any]) -> Job:
             f"settings are given for {shown(strangers[0])}, which is not among the recommenders of this run."
         )
     if "recommenders" not in config:
-        able = [name for name in job.recommenders if _can_keep(job, name)]
-        job = job.model_copy(update={"recommenders": tuple(able) or job.recommenders, "named": False})
+        eligible = tuple(name for name in job.recommenders if RECOMMENDERS[name].batches or not job.batch)
+        able = tuple(name for name in eligible if _can_keep(job, name))
+        job = job.model_copy(update={"recommenders": able or eligible, "named": False})
     if job.batch and len(job.recommenders) > 1:
         raise SpecError("a batch is released of one recommender: name one with --recommenders.")
     candidates(job)

@@ -88,12 +88,13 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any], preferences: d
 
 
 def _overlay_batch(told: dict[str, Any], given: dict[str, bool]) -> None:
-    if given.get("corrections") and not (given.get("batch") or told.get("batch")):
+    before = told.get("batch")
+    if given.get("corrections") and not (given.get("batch") or before):
         raise SpecError("--corrections says what a batch may do; give --batch too.")
-    if given.get("batch") and not isinstance(told.get("batch"), dict):
-        told["batch"] = {}
     if given.get("corrections"):
-        told["batch"] = {**_mapping(told, "batch"), "corrections": True}
+        told["batch"] = {**(before if isinstance(before, dict) else {}), "corrections": True}
+    elif given.get("batch") and not isinstance(before, dict):
+        told["batch"] = {}
 
 
 def _overlaid_preferences(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch_task
+from tasks.familiar import note_task, require_unfamiliar_task
 from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
@@ -79,6 +80,8 @@ def run(job: Job) -> list[Result]:
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
+        if reservations:
+            require_unfamiliar_task(current_state(), job.source, whole(ratings))
         if job.batch:
             ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
         evaluations = cross_validate(ratings, chosen, job.folds)
@@ -92,6 +95,8 @@ def run(job: Job) -> list[Result]:
             named = f"{job.source}.{candidate.name} v{version}" if version else None
             log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
             step()
+        if any(result.version for result in results) and ledger.budget(job.source):
+            note_task(current_state(), job.source, whole(ratings))
     if any(result.version for result in results):
         entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
         leave_ledger_task(job.source, HEADINGS, rows_of(entries), totals(ledger, job.source))

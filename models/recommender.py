@@ -88,6 +88,8 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
     """What it can protect."""
     relation: ClassVar[Relation] = "add_or_remove"
     """Which data sets its guarantee compares."""
+    batches: ClassVar[bool] = False
+    """Whether a release can add what is new to the one before it."""
 
     @abstractmethod
     def cost(self, specification: PrivacySpecification) -> DpEvent:

@@ -49,6 +49,7 @@ class PDPHistogram(Recommender, frozen=True):
     name: ClassVar[str] = "pdp-histogram"
     paper: ClassVar[str] = "Jali; docs/guarantees.md"
     units: ClassVar[tuple[Unit, ...]] = ("rating", "user")
+    batches: ClassVar[bool] = True
 
     threshold: Literal["max", "mean"] | Epsilon = "max"
     """The epsilon that a rating of full weight pays: the largest or the mean declared one, or a number."""

@@ -60,7 +60,7 @@ def zcdp_of(event: DpEvent) -> float | None:
     """The rho of zero-concentrated DP of one release; None where the event says nothing of the kind.
 
     Pure epsilon gives epsilon^2 / 2 (Bun and Steinke, TCC 2016, Proposition 1.4); the Gaussian, and the discrete
-    Gaussian added to integers, 1 / (2 multiplier^2) (Canonne, Kamath and Steinke, NeurIPS 2020, Theorem 14).
+    Gaussian added to integers, 1 / (2 multiplier^2) (Canonne, Kamath and Steinke, NeurIPS 2020).
     """
     if isinstance(event, DiscreteLaplaceDpEvent):
         return float(event.noise_parameter * event.sensitivity) ** 2 / 2
