@@ -6,6 +6,7 @@ Runs the command in FOLDER (a new temporary one if left out). A tenth of the rat
 others arrive in the order of their time stamps. `held out` is the RMSE of that tenth when its users fold in all their
 other ratings, so that nothing but V differs from night to night; `cross-validated` is what the run itself says of the
 night's own ratings; `next night` is the RMSE of the ratings that arrive next, their users folding in what they have.
+The last line is one release of everything.
 """
 
 from __future__ import annotations
@@ -78,6 +79,9 @@ def main() -> None:
         spent = Ledger(current_state()).spent(SOURCE, unit="rating", relation="add_or_remove")
         worth = rmse(released, ratings, held_out)
         lines.append(f"| {night} | {ends[night]:,} | {own} | {next_night} | {worth:.4f} | {spent.epsilon:g} |")
+    own = release("at once", len(ratings), "--batch")
+    worth = rmse(release_before("at once", RECOMMENDER), ratings, held_out)
+    lines.append(f"| all at once | {len(ratings):,} | {own} | - | {worth:.4f} | 1 |")
     print("\n| night | ratings so far | cross-validated | next night | held out | ε in the ledger |")
     print("| --- | --- | --- | --- | --- | --- |")
     print("\n".join(lines))
