@@ -272,13 +272,15 @@ def test_every_batch_adds_noise_of_the_claimed_scale_even_when_nothing_is_new(
     assert (abs(ratio - 1) < 4 / np.sqrt(first.size)) == fits
 
 
-def test_the_exact_noise_of_a_withdrawal_has_the_claimed_scale() -> None:
+@pytest.mark.parametrize(("claimed", "fits"), [(1.0, True), (0.85, False), (1.18, False)])
+def test_a_withdrawal_adds_noise_of_the_claimed_scale(claimed: float, fits: bool) -> None:
+    """Of all items but the one that was taken out."""
     history = History(noise=lambda: SeededNoise(6))
     history.release(ratings_of([0], [0], [3], n_users=1, n_items=400), UNIFORM)
     first = history.histogram
     history.withdraw("user-0", UNIFORM)
-    ratio = np.abs(history.histogram - first)[1:].mean() / 1024
-    assert abs(ratio - 1) < 4 / np.sqrt(first.size)
+    ratio = np.abs(history.histogram - first)[1:].mean() / 1024 * claimed
+    assert (abs(ratio - 1) < 4 / np.sqrt(first.size)) == fits
 
 
 def test_only_what_is_new_is_dealt_into_folds_and_the_rest_is_for_folding_in() -> None:
