@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
@@ -135,6 +136,12 @@ def run_command(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A recommender's setting; repeatable.")
     ] = None,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Release what is new alone, added to the batches before.")
+    ] = False,
+    corrections: Annotated[
+        bool, typer.Option("--corrections", help="In a batch, correct changed ratings too; costs 2 epsilon more.")
+    ] = False,
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
     require_budget: Annotated[
         bool, typer.Option("--require-budget", help="Refuse where the source has no budget (jali ledger budget).")
@@ -168,6 +175,7 @@ def run_command(
                 },
                 preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
                 assignments=set_ or [],
+                batch={"batch": batch, "corrections": corrections},
                 other={
                     "items": items,
                     "scale": scale,
@@ -309,6 +317,24 @@ def recommenders_command() -> None:
                 table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
             out.print(table)
             out.print()
+
+
+@app.command("withdraw")
+def withdraw_command(
+    user: Annotated[str, typer.Argument(metavar="USER", help="As in the ratings; - reads it from standard input.")],
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
+) -> None:
+    """Take a user's ratings out of the released batches.
+
+    It says what that undoes and what it cannot. The name goes nowhere but into a keyed hash; read from standard
+    input it is in no shell history either. For example: jali withdraw - --source ratings.csv
+    """
+    with exit_codes():
+        prepared()
+        from flows.withdraw import withdraw
+
+        for line in withdraw(sys.stdin.readline().strip() if user == "-" else user, source):
+            typer.echo(line)
 
 
 @app.command("fetch")

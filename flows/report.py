@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from flows.batches import batch_lines
 from flows.job import Job
 from flows.run import Result
 from models.errors import EnvironmentFault, shown
@@ -54,7 +55,8 @@ def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
             f"{', '.join(held_back)}: not published, because {job.source} has a budget, which counts what is proven.",
         ]
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
-    lines += [*metrics_lines(results), *spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
+    lines += [*batch_lines(job), *metrics_lines(results), *spending_lines(job, results)]
+    lines += [f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.batches import batch_bill
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
@@ -20,6 +21,8 @@ from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
+from tasks.batch_list import one_at_a_time
+from tasks.batches import open_batch_task
 from tasks.familiar import note_task, require_unfamiliar_task
 from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
@@ -72,13 +75,17 @@ def run(job: Job) -> list[Result]:
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     require_tracking_task(current_state())
     require_same_ledger_task(job.source, ledger)
-    with reserved(ledger, job, [candidate for candidate in chosen if releases(candidate.guarantee)]) as reservations:
+    to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
+    alone = one_at_a_time(job.source) if job.batch else nullcontext()
+    with alone, reserved(ledger, job, to_release) as reservations:
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
         if reservations:
             require_unfamiliar_task(current_state(), job.source, whole(ratings))
+        if job.batch:
+            ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
         evaluations = cross_validate(ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
@@ -128,7 +135,8 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
-    charges = [Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)]
+    charge = Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)
+    charges = [*batch_bill(charge, job.batch.kind)] if job.batch else [charge]
     if candidate.metrics and candidate.metrics_guarantee:
         promise, event, share = candidate.metrics_guarantee, candidate.metrics.cost(), candidate.metrics.share_of_own
         charges.append(
