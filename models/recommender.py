@@ -20,7 +20,7 @@ from models.privacy.guarantee import Guarantee
 from models.privacy.noise import ExactNoise, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation, Unit
 from models.ratings import Catalogue, Doubles, Ratings
-from models.release import ItemFactors, Release
+from models.release import Array, ItemFactors, Release
 
 Noise = TypeVar("Noise", bound=NoiseSource)
 
@@ -40,6 +40,7 @@ class Fitted(Generic[Noise]):
       factors: for evaluation inside the house.
       noise: the source that was used; its type decides whether there is a release.
       user_factors: shape (n_users, d), the recommender's own U where it has one.
+      statistics: what the mechanism gave out and the factors were computed from; leaves with the release.
     """
 
     factors: ItemFactors
@@ -49,6 +50,7 @@ class Fitted(Generic[Noise]):
     scale: tuple[float, float, float]
     about: Mapping[str, Any]
     user_factors: Doubles | None = field(default=None)
+    statistics: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def release(self: Fitted[ExactNoise]) -> Release:
@@ -67,7 +69,7 @@ class Fitted(Generic[Noise]):
                 f"{self.about['recommender']} promises nothing about privacy: it is evaluated and never published."
             )
         about = {**self.about, "guarantee": self.guarantee.model_dump(mode="json")}
-        return Release(self.factors, self.catalogue.items, self.catalogue.titles, *self.scale, about)
+        return Release(self.factors, self.catalogue.items, self.catalogue.titles, *self.scale, about, self.statistics)
 
     def __repr__(self) -> str:
         return f"<fitted {self.about['recommender']}>"
@@ -116,6 +118,7 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
         noise: Noise,
         factors: ItemFactors,
         user_factors: Doubles | None = None,
+        statistics: Mapping[str, Array] | None = None,
     ) -> Fitted[Noise]:
         scale = ratings.scale
         return Fitted(
@@ -130,4 +133,5 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
                 "privacy": specification.model_dump(mode="json"),
             },
             user_factors,
+            statistics or {},
         )

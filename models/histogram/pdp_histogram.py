@@ -105,48 +105,53 @@ class PDPHistogram(Recommender, frozen=True):
     ) -> Fitted[Noise]:
         self._require(specification)
         if specification.unit == "user":
-            histogram, cell_variance = self._user_histogram(ratings, specification, noise)
+            noisy, variance = self._user_histogram(ratings, specification, noise)
+            steps = USER_STEPS
             first, second = specification.weight_moments(specification.largest_epsilon)
             spread = second / first / np.sqrt(self.ratings_per_user)
         else:
-            histogram, cell_variance = self._rating_histogram(ratings, specification, noise)
+            noisy, variance = self._rating_histogram(ratings, specification, noise)
+            steps = RATING_STEPS
             first, second = specification.weight_moments(self._threshold(specification))
             spread = second / first
+        cell_variance = np.full(ratings.n_items, variance)
         features = ratings.catalogue.features if self.item_features else ratings.catalogue.features[:, :0]
-        factors = self._factors(histogram, cell_variance, spread, ratings.scale, features)
-        return self._fitted(ratings, specification, noise, factors)
+        factors = self._factors(noisy / steps, cell_variance, spread, ratings.scale, features)
+        statistics = {"histogram": noisy, "cell_variance": cell_variance}
+        return self._fitted(ratings, specification, noise, factors, statistics=statistics)
 
     def _rating_histogram(
         self, ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource
-    ) -> tuple[Doubles, float]:
-        """The release of unit rating, and the variance of a cell's noise."""
+    ) -> tuple[Steps, float]:
+        """The release of unit rating, in grid steps, and the variance of a cell's noise, in weights squared."""
         t = self._threshold(specification)
         steps = weight_steps(specification.epsilon_of(ratings), t)
         exact = exact_histogram(ratings, steps)
-        return noise.add_discrete_laplace(exact, scale=laplace_scale(t)) / RATING_STEPS, 2 / t**2
+        return noise.add_discrete_laplace(exact, scale=laplace_scale(t)), 2 / t**2
 
     def _user_histogram(
         self, ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource
-    ) -> tuple[Doubles, float]:
-        """The release of unit user, and the variance of a cell's noise."""
+    ) -> tuple[Steps, float]:
+        """The release of unit user, in grid steps, and the variance of a cell's noise, in weights squared."""
         if ratings.n_items > MOST_ITEMS:
             raise SpecError(f"with unit user a catalogue may hold at most {MOST_ITEMS} items; this one holds more.")
         counts = ratings.by_user.counts[ratings.users]
         norms = user_norms(specification.epsilon_of(ratings), specification)
         exact = exact_histogram(ratings, equal_shares(norms, counts))
         stddev = _user_noise_multiplier(specification)
-        return noise.add_discrete_gaussian(exact, scale=stddev * USER_STEPS) / USER_STEPS, stddev**2
+        return noise.add_discrete_gaussian(exact, scale=stddev * USER_STEPS), stddev**2
 
     def _factors(
         self,
         histogram: Doubles,
-        cell_variance: float,
+        cell_variance: Doubles,
         spread: float,
         scale: RatingScale,
         features: np.ndarray,
     ) -> ItemFactors:
         """Post-processing of the noisy histogram, shape (n_items, n_levels); reads nothing private.
 
+        `cell_variance`, shape (n_items,), is that of the noise in each cell of an item.
         `spread` is E[w^2] / E[w] of the weights: how many ratings' worth of scatter a unit of weight has.
         """
         unit = scale.width / 4  # the constants below are for a scale four wide
