@@ -95,8 +95,8 @@ def plan_table(made: Planned, left: list[float | None] | None) -> Table:
     """
     plan = made.plan
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("ε for each rating", no_wrap=True)
-    for heading in ("RMSE", "±", "above\nno noise", "of the gain,\nkept", *(["budget\nleft"] if left else [])):
+    table.add_column("ε", no_wrap=True)
+    for heading in ("RMSE", "±", "above\nno noise", "gain\nkept", *(["budget\nleft"] if left else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, foretold, rest in _rows(plan, left):
         kept = plan.kept(foretold)
@@ -118,7 +118,7 @@ def _rows(plan: Plan, left: list[float | None] | None) -> list[tuple[str, Foreto
         (f"{epsilon:g}", foretold, rest)
         for epsilon, foretold, rest in zip(plan.epsilons, plan.foretold, rests, strict=True)
     ]
-    return [("own ratings alone", plan.alone, "-"), *epsilons, ("no noise", plan.without_noise, "-")]
+    return [("alone", plan.alone, "-"), *epsilons, ("no noise", plan.without_noise, "-")]
 
 
 def closing_lines(made: Planned, path: str) -> list[str]:
@@ -127,8 +127,9 @@ def closing_lines(made: Planned, path: str) -> list[str]:
     of = f"{plan.n_ratings:,} ratings by {plan.n_users:,} users of {plan.n_items:,} items on the scale {plan.scale}"
     return [
         f"Foretold from {made.basis}: {of}.",
+        *([made.warning] if made.warning else []),
         "RMSE is of ratings that were made up: mean and standard deviation of repetitions. The columns on the right "
-        "compare, and are nearer to the truth than RMSE itself; docs/planning.md says how far off both are. The gain "
-        "is what others' ratings improve over a user's own alone.",
-        f"Nothing was read, spent or recorded. Figure: {shown(path)}",
+        "compare, and are nearer to the truth than RMSE itself; docs/planning.md says how far off both are. `Alone` "
+        "is a user's own ratings and nobody else's; the gain is what others' add to them.",
+        f"No ratings were read, and nothing was spent or recorded. Figure: {shown(path)}",
     ]

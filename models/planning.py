@@ -76,6 +76,13 @@ class Histogram:
         """How many ratings there are, up to the noise; at least one."""
         return max(round(float(self.cells.sum())), 1)
 
+    @property
+    def above_noise(self) -> float:
+        """The share of the ratings that belong to items whose count exceeds three deviations of its noise."""
+        counts = self.cells.sum(axis=1)
+        clear = counts > 3 * np.sqrt(self.cells.shape[1] * self.cell_variance)
+        return float(counts[clear].sum() / self.n_ratings)
+
     def spread_over(self, n_items: int) -> Histogram:
         """The same ratings in a catalogue of another size: its most rated items, or copies that share their ratings.
 

@@ -20,7 +20,7 @@ def plan_figure(plan: Plan, source: str) -> Figure:
             f"{foretold.loss:+.1%}", (epsilon, foretold.rmse), (0, 9), textcoords="offset points", ha="center"
         )
     axes.axhline(plan.without_noise.rmse, color="C2", linestyle="--", label="no noise")
-    axes.axhline(plan.alone.rmse, color="0.4", linestyle=":", label="own ratings alone")
+    axes.axhline(plan.alone.rmse, color="0.4", linestyle=":", label="alone: own ratings, nobody else's")
     axes.set_xscale("log")
     axes.set_xticks(plan.epsilons, [f"{epsilon:g}" for epsilon in plan.epsilons])
     axes.minorticks_off()

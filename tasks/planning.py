@@ -24,16 +24,26 @@ from tasks.released import newest_release
 from tasks.sample import read_sample
 from tasks.state import current_state
 
+MOSTLY_NOISE = (
+    "Most of that release is noise itself: what noise costs may be foretold twice too high. Compare with a plan from "
+    "the sample (--users N --items M)."
+)
+
 RATINGS_PER_USER = 100
 """What is assumed of a release's users where nobody says how many they are."""
 
 
+LEAST_ABOVE_NOISE = 1 / 3
+"""With less of its ratings above its own noise a release says too little of items to plan from."""
+
+
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and in a few words what it was made from."""
+    """A plan, in a few words what it was made from, and in a sentence why not to trust it, if so."""
 
     plan: Plan
     basis: str
+    warning: str = ""
 
 
 @guarded("Planning")
@@ -68,7 +78,8 @@ def plan_from_release(source: str, epsilons: Sequence[float], n_users: int | Non
         user_share=USER_SHARE[has_features],
         recommender=recommender,
     )
-    return Planned(plan, f"the noisy histogram of version {number}, which was paid for")
+    warning = "" if histogram.above_noise >= LEAST_ABOVE_NOISE else MOSTLY_NOISE
+    return Planned(plan, f"the noisy histogram of version {number}, which was paid for", warning)
 
 
 @guarded("Planning")

@@ -65,6 +65,13 @@ def test_a_personalised_release_counts_its_ratings_by_their_mean_weight(monkeypa
     assert plan_from_release("films", EPSILONS, 400).plan.n_ratings == pytest.approx(40_000, rel=0.02)
 
 
+def test_a_release_that_is_mostly_noise_itself_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    released(monkeypatch, epsilon=1)
+    assert plan_from_release("films", EPSILONS, None).warning == ""
+    released(monkeypatch, epsilon=0.01)
+    assert "Most of that release is noise" in plan_from_release("films", EPSILONS, 1).warning
+
+
 def test_what_cannot_be_planned_from_is_refused_with_a_way_on(monkeypatch: pytest.MonkeyPatch, state: State) -> None:
     with pytest.raises(SpecError, match="films has no release to plan from; declare how many users and items"):
         plan_from_release("films", EPSILONS, None)
