@@ -324,24 +324,15 @@ def plan_command(
 
 @app.command("recommenders")
 def recommenders_command() -> None:
-    """List what there is to run, with settings."""
+    """List what there is to run: what each promises and to whom, what that is worth, and its settings."""
     with exit_codes():
-        from rich.table import Table
-
+        from flows.recommenders_view import described
         from models.index import RECOMMENDERS
-        from models.privacy.specification import PrivacySpecification
 
         out = console()
-        for name, kind in RECOMMENDERS.items():
-            promise = kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation))
-            out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
-            out.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
-            out.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
-            table = Table(box=None, padding=(0, 2), show_header=False)
-            for setting, field in kind.model_fields.items():
-                table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
-            out.print(table)
-            out.print()
+        for kind in RECOMMENDERS.values():
+            for part in described(kind):
+                out.print(part, highlight=False)
 
 
 @app.command("fetch")
