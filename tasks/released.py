@@ -28,12 +28,23 @@ def newest_release(source: str, recommender: str) -> tuple[str, Release] | None:
     if not versions:
         return None
     number = str(max(int(found.version) for found in versions))
-    import mlflow  # seconds to import; open_tracking just did
+    return number, release_of(name, number)
+
+
+@guarded("Reading the registry")
+def release_of(name: str, number: str) -> Release:
+    """A version's release, once `open_tracking` has found the registry.
+
+    Raises:
+      EnvironmentFault: its files are damaged or gone.
+    """
+    import mlflow  # seconds to import
+    from mlflow.exceptions import MlflowException
 
     with TemporaryDirectory(prefix="jali-") as folder:
-        files = mlflow.artifacts.download_artifacts(f"models:/{name}/{number}/artifacts/release", dst_path=folder)
         try:
-            return number, Release.load(Path(files))
-        except ReleaseError as error:
-            reason = str(error)
+            files = mlflow.artifacts.download_artifacts(f"models:/{name}/{number}/artifacts/release", dst_path=folder)
+            return Release.load(Path(files))
+        except (ReleaseError, MlflowException, OSError) as error:
+            reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
     raise EnvironmentFault(f"version {number} of {name}: {reason}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -149,4 +150,8 @@ def test_the_newest_version_is_read_back_and_nothing_is_recorded(ratings, state:
     for file in state.artifacts.rglob("release.json"):
         file.write_text("{}")
     with pytest.raises(EnvironmentFault, match=r"version 2 of films.pdp-histogram: .* could not be read as a release"):
+        newest_release("films", "pdp-histogram")
+    for file in list(state.artifacts.rglob("release.json")):
+        shutil.rmtree(file.parent)
+    with pytest.raises(EnvironmentFault, match=r"version 2 of films.pdp-histogram: MLflow does not find its files"):
         newest_release("films", "pdp-histogram")
