@@ -297,26 +297,50 @@ def reproduce_command(
         out.print(f"  jali ui            the figures are in the experiment {job.source}.papers", highlight=False)
 
 
+@app.command("plan")
+def plan_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The data to be released.")],
+    epsilon: Annotated[str, typer.Option("--epsilon", metavar="E,E,...", help="What each rating would pay.")],
+    users: Annotated[str | None, typer.Option("--users", metavar="N", help="How many users there are.")] = None,
+    items: Annotated[
+        str | None, typer.Option("--items", metavar="M", help="How many items; the plan is then made from the sample.")
+    ] = None,
+    scale: ScaleText = None,
+    figure: Annotated[str | None, typer.Option("--figure", metavar="FILE.png", help="Draw it here.")] = None,
+) -> None:
+    """Foretell RMSE against epsilon, before anything is spent.
+
+    From the last release's noisy histogram or, with --users and --items, from the sample; no ratings are read.
+    For example: jali plan r.csv --epsilon .1,.3,1,3 --users 5000 --items 2000 --scale 1:5:1
+    """
+    with exit_codes():
+        prepared()
+        with _progress(console(stderr=True), "Planning"):
+            from flows.plan import closing_lines, make_request, plan_table, planned, write_figure
+            from tasks.planning import left_of_budget
+
+            told = {"epsilon": epsilon, "users": users, "items": items, "scale": scale, "figure": figure}
+            request = make_request({"source": source, **told})
+            made = planned(request)
+            left = left_of_budget(source, made.plan.epsilons)
+            path = write_figure(request, made)
+        out = console()
+        out.print(plan_table(made, left))
+        for line in closing_lines(made, path):
+            out.print(line, highlight=False, markup=False)
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
-    """List what there is to run, with settings."""
+    """List what there is to run: what each promises and to whom, what that is worth, and its settings."""
     with exit_codes():
-        from rich.table import Table
-
+        from flows.recommenders_view import described
         from models.index import RECOMMENDERS
-        from models.privacy.specification import PrivacySpecification
 
         out = console()
-        for name, kind in RECOMMENDERS.items():
-            promise = kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation))
-            out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
-            out.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
-            out.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
-            table = Table(box=None, padding=(0, 2), show_header=False)
-            for setting, field in kind.model_fields.items():
-                table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
-            out.print(table)
-            out.print()
+        for kind in RECOMMENDERS.values():
+            for part in described(kind):
+                out.print(part, highlight=False)
 
 
 @app.command("withdraw")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 from models.batch import BatchKind, catalogue_after, next_batch, withdrawal
-from models.errors import EnvironmentFault, Refused
+from models.errors import Refused
 from models.privacy.keyed_hash import label_hashes
 from models.ratings import Ratings
 from models.recommender import Recommender
-from models.release import Release, ReleaseError
+from models.release import Release
 from tasks.batch_list import batches_of, list_key, read_record
 from tasks.guard import guarded
+from tasks.released import release_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -72,16 +70,7 @@ def release_before(source: str, recommender: str) -> Release | None:
             f"tag ledger.reservation {published[-1]}. Nothing was charged. Restore it, or point MLFLOW_TRACKING_URI to "
             "where it is."
         )
-    import mlflow  # seconds to import; open_tracking just did
-
-    with TemporaryDirectory(prefix="jali-") as folder:
-        uri = f"models:/{name}/{found[0].version}/artifacts/release"
-        files = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
-        try:
-            return Release.load(Path(files))
-        except ReleaseError as error:
-            reason = str(error)
-    raise EnvironmentFault(f"version {found[0].version} of {name}: {reason}")
+    return release_of(name, str(found[0].version))
 
 
 open_batch_task = unstored_task(open_batch, "open the batch")
