@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
@@ -135,6 +136,12 @@ def run_command(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A recommender's setting; repeatable.")
     ] = None,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Release what is new alone, added to the batches before.")
+    ] = False,
+    corrections: Annotated[
+        bool, typer.Option("--corrections", help="In a batch, correct changed ratings too; costs 2 epsilon more.")
+    ] = False,
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Evaluate only; nothing is reserved.")] = False,
     require_budget: Annotated[
         bool, typer.Option("--require-budget", help="Refuse where the source has no budget (jali ledger budget).")
@@ -168,6 +175,7 @@ def run_command(
                 },
                 preferences=_asked(preferences, preferences_table, preferences_query, default_epsilon, cap, levels),
                 assignments=set_ or [],
+                batch={"batch": batch, "corrections": corrections},
                 other={
                     "items": items,
                     "scale": scale,
@@ -289,26 +297,68 @@ def reproduce_command(
         out.print(f"  jali ui            the figures are in the experiment {job.source}.papers", highlight=False)
 
 
+@app.command("plan")
+def plan_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The data to be released.")],
+    epsilon: Annotated[str, typer.Option("--epsilon", metavar="E,E,...", help="What each rating would pay.")],
+    users: Annotated[str | None, typer.Option("--users", metavar="N", help="How many users there are.")] = None,
+    items: Annotated[
+        str | None, typer.Option("--items", metavar="M", help="How many items; the plan is then made from the sample.")
+    ] = None,
+    scale: ScaleText = None,
+    figure: Annotated[str | None, typer.Option("--figure", metavar="FILE.png", help="Draw it here.")] = None,
+) -> None:
+    """Foretell RMSE against epsilon, before anything is spent.
+
+    From the last release's noisy histogram or, with --users and --items, from the sample; no ratings are read.
+    For example: jali plan r.csv --epsilon .1,.3,1,3 --users 5000 --items 2000 --scale 1:5:1
+    """
+    with exit_codes():
+        prepared()
+        with _progress(console(stderr=True), "Planning"):
+            from flows.plan import closing_lines, make_request, plan_table, planned, write_figure
+            from tasks.planning import left_of_budget
+
+            told = {"epsilon": epsilon, "users": users, "items": items, "scale": scale, "figure": figure}
+            request = make_request({"source": source, **told})
+            made = planned(request)
+            left = left_of_budget(source, made.plan.epsilons)
+            path = write_figure(request, made)
+        out = console()
+        out.print(plan_table(made, left))
+        for line in closing_lines(made, path):
+            out.print(line, highlight=False, markup=False)
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
-    """List what there is to run, with settings."""
+    """List what there is to run: what each promises and to whom, what that is worth, and its settings."""
     with exit_codes():
-        from rich.table import Table
-
+        from flows.recommenders_view import described
         from models.index import RECOMMENDERS
-        from models.privacy.specification import PrivacySpecification
 
         out = console()
-        for name, kind in RECOMMENDERS.items():
-            promise = kind().promise(PrivacySpecification(epsilon=1, relation=kind.relation))
-            out.print(f"[bold]{name}[/]  {(kind.__doc__ or '').splitlines()[0]}", highlight=False)
-            out.print(f"  paper    {kind.paper}\n  verdict  {promise.verdict}", highlight=False)
-            out.print(f"  promise  at ε=1: {promise.sentence}", highlight=False)
-            table = Table(box=None, padding=(0, 2), show_header=False)
-            for setting, field in kind.model_fields.items():
-                table.add_row(f"--set {name}.{setting}={field.default}", field.description or "")
-            out.print(table)
-            out.print()
+        for kind in RECOMMENDERS.values():
+            for part in described(kind):
+                out.print(part, highlight=False)
+
+
+@app.command("withdraw")
+def withdraw_command(
+    user: Annotated[str, typer.Argument(metavar="USER", help="As in the ratings; - reads it from standard input.")],
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
+) -> None:
+    """Take a user's ratings out of the released batches.
+
+    It says what that undoes and what it cannot. The name goes nowhere but into a keyed hash; read from standard
+    input it is in no shell history either. For example: jali withdraw - --source ratings.csv
+    """
+    with exit_codes():
+        prepared()
+        from flows.withdraw import withdraw
+
+        for line in withdraw(sys.stdin.readline().strip() if user == "-" else user, source):
+            typer.echo(line)
 
 
 @app.command("fetch")

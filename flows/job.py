@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_v
 
 from expectations.suites import Minimums
 from flows.names import source_name
+from models.batch import BatchKind
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError, shown
 from models.index import RECOMMENDERS, first_problem, make_recommender
@@ -68,6 +69,21 @@ def _like_its_ratings(told: dict[str, Any]) -> str:
     return told["ratings"].name if told["ratings"] else "sample"
 
 
+def _batches(value: Any) -> Any:
+    return {"true": {}, "false": None}.get(str(value).lower(), value)
+
+
+class Batches(BaseModel, frozen=True, extra="forbid"):
+    """Release what is new alone, added to what was released before."""
+
+    corrections: bool = False
+    """Whether a rating that changed since it was released is corrected; that is paid for, changed or not."""
+
+    @property
+    def kind(self) -> BatchKind:
+        return "corrected" if self.corrections else "fresh"
+
+
 class Job(BaseModel, frozen=True, extra="forbid"):
     ratings: Annotated[RatingsSource | None, BeforeValidator(_source)] = None
     """None: the sample."""
@@ -80,6 +96,8 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     folds: int = Field(default=10, ge=2, le=1000)
     privacy: Privacy = Privacy()
+    batch: Annotated[Batches | None, BeforeValidator(_batches)] = None
+    """None: every release is fitted to all ratings."""
     validation: Minimums = Minimums()
     publish: bool = True
     require_budget: bool = False
@@ -90,6 +108,10 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     """Whether somebody named the recommenders. What nobody named is evaluated, and not released where a budget
     would refuse it."""
     report: str | None = None
+
+    @property
+    def batch_kind(self) -> BatchKind | None:
+        return self.batch.kind if self.batch else None
 
     @property
     def minimums(self) -> Minimums:
@@ -137,8 +159,16 @@ def make_job(config: dict[str, Any]) -> Job:
             f"settings are given for {shown(strangers[0])}, which is not among the recommenders of this run."
         )
     if "recommenders" not in config:
-        able = [name for name in job.recommenders if _can_keep(job, name)]
-        job = job.model_copy(update={"recommenders": tuple(able) or job.recommenders, "named": False})
+        eligible = tuple(name for name in job.recommenders if RECOMMENDERS[name].batches or not job.batch)
+        able = tuple(name for name in eligible if _can_keep(job, name))
+        job = job.model_copy(update={"recommenders": able or eligible, "named": False})
+    if job.batch and len(job.recommenders) > 1:
+        raise SpecError("a batch is released of one recommender: name one with --recommenders.")
+    if job.batch and job.privacy.metrics:
+        raise SpecError(
+            "private metrics would cost every rating anew with every batch, and in batches each pays once. Leave "
+            "--private-metrics or --batch out."
+        )
     candidates(job)
     return job
 
@@ -151,7 +181,7 @@ def _can_keep(job: Job, name: str) -> bool:
     recommender = make_recommender(name, job.settings.get(name, {}))
     specification = _specification(job, recommender.relation, 1.0)
     try:
-        recommender.promise(specification)
+        recommender.guarantee(specification, public_catalogue=True, batch=job.batch_kind)
     except SpecError:
         return False
     return True
@@ -241,7 +271,7 @@ def candidates(job: Job, releases: Callable[[Guarantee], bool] = promises_someth
     chosen = []
     for recommender in made:
         specification = _specification(job, recommender.relation, fraction)
-        guarantee = recommender.guarantee(specification, public_catalogue=public)
+        guarantee = recommender.guarantee(specification, public_catalogue=public, batch=job.batch_kind)
         chosen.append(Candidate(recommender, specification, guarantee, metrics if releases(guarantee) else None))
     return chosen
 

@@ -21,6 +21,7 @@ def job_from(
     privacy: dict[str, str | None],
     preferences: dict[str, str | None] | None = None,
     assignments: list[str],
+    batch: dict[str, bool] | None = None,
     other: dict[str, Any],
 ) -> Job:
     """The configuration file's settings, overlaid with those given on the command line (None: not given).
@@ -31,6 +32,7 @@ def job_from(
       privacy: epsilon, policy (a path, or `default`), unit, delta, fraction and metrics (their epsilon).
       preferences: path, table and query of the table of preferences; default, cap and levels (`NAME=EPSILON,...`).
       assignments: `RECOMMENDER.SETTING=VALUE`.
+      batch: whether to release a batch, and with corrections.
       other: the settings of Job that are one value each.
 
     Raises:
@@ -42,6 +44,7 @@ def job_from(
     told |= _given(other)
     _overlay_ratings(told, _given(ratings))
     _overlay_privacy(told, _given(privacy), _given(preferences or {}))
+    _overlay_batch(told, batch or {})
     for name, settings in _settings(assignments).items():
         all_settings = told["settings"] = dict(_mapping(told, "settings"))
         all_settings[name] = {**_mapping(all_settings, name), **settings}
@@ -85,6 +88,16 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any], preferences: d
     if "metrics" in given and isinstance(before.get("metrics"), dict):  # how many ratings of a user may stay
         given["metrics"] = {**before["metrics"], "epsilon": given["metrics"]}
     told["privacy"] = _replaced(before, given, PROMISES)
+
+
+def _overlay_batch(told: dict[str, Any], given: dict[str, bool]) -> None:
+    before = told.get("batch")
+    if given.get("corrections") and not (given.get("batch") or before):
+        raise SpecError("--corrections says what a batch may do; give --batch too.")
+    if given.get("corrections"):
+        told["batch"] = {**(before if isinstance(before, dict) else {}), "corrections": True}
+    elif given.get("batch") and not isinstance(before, dict):
+        told["batch"] = {}
 
 
 def _overlaid_preferences(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from flows.batches import batch_lines
 from flows.job import Job
 from flows.run import Done, Result
 from models.errors import EnvironmentFault, shown
@@ -57,8 +58,9 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
     lines += [one.sentence for one in done.finished]
     if any(result.is_paid_before for result in results):
-        lines.append("Run again for a release that is fitted afresh.")
-    lines += [*metrics_lines(results), *spending_lines(job, results), f"It took {seconds:.0f} s. Next:"]
+        lines.append("Run again for a new release.")
+    lines += [*batch_lines(job), *metrics_lines(results), *spending_lines(job, results)]
+    lines += [f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]

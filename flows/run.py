@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.batches import batch_bill
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
@@ -20,6 +21,8 @@ from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
+from tasks.batch_list import one_at_a_time
+from tasks.batches import open_batch_task
 from tasks.familiar import note_task, require_unfamiliar_task
 from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
@@ -27,7 +30,7 @@ from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
 from tasks.recovery import Finished, finish_interrupted_task, receipt, something_was_interrupted
 from tasks.registry import require_same_ledger_task
-from tasks.runs import RunFolder, own_run, settled
+from tasks.runs import RunFolder, paying
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
@@ -90,13 +93,16 @@ def run(job: Job) -> Done:
     finished = finish_interrupted_runs(job)
     before = paid_before(job, chosen, finished)
     to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
-    with reserved(ledger, job, to_release) as (own, reservations):
+    alone = one_at_a_time(job.source) if job.batch else nullcontext()
+    with alone, reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
         ratings = validate_task(whole(loaded), job.minimums)
         if reservations:
             require_unfamiliar_task(current_state(), job.source, whole(ratings))
+        if job.batch:
+            ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
         evaluations = cross_validate(ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
@@ -157,10 +163,8 @@ def reserved(
 ) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     bills = [bill(job, candidate) for candidate in to_release]
-    with own_run(current_state()) as own:
-        reservations = own.reserve(ledger, bills, require_budget=job.require_budget)
-        with settled(own, reservations):
-            yield own, {reservation.recommender: reservation for reservation in reservations}
+    with paying(current_state(), ledger, bills, require_budget=job.require_budget) as (own, reservations):
+        yield own, {reservation.recommender: reservation for reservation in reservations}
 
 
 def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
@@ -171,7 +175,8 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
-    charges = [Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)]
+    charge = Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)
+    charges = [*batch_bill(charge, job.batch.kind)] if job.batch else [charge]
     if candidate.metrics and candidate.metrics_guarantee:
         promise, event, share = candidate.metrics_guarantee, candidate.metrics.cost(), candidate.metrics.share_of_own
         charges.append(

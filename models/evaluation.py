@@ -19,10 +19,16 @@ def deal_ratings(ratings: Ratings, n_folds: int) -> Folds:
     """A fold for every rating, equal in size up to one; shape (n,).
 
     The deal depends on who rated what and on nothing else, so that every recommender, and every run
-    on the same ratings, is judged on the same folds.
+    on the same ratings, is judged on the same folds. Of a batch only what is new to all releases is dealt;
+    the rest is in no fold (-1), for their users to fold in.
     """
     labels = ratings.user_labels, ratings.catalogue.items
-    return _dealt(pair_uniforms("folds", *labels, ratings.users, ratings.items), n_folds)
+    order_by = pair_uniforms("folds", *labels, ratings.users, ratings.items)
+    if ratings.batch is None:
+        return _dealt(order_by, n_folds)
+    folds = np.full(len(ratings), -1, np.int16)
+    folds[ratings.batch.is_fresh] = _dealt(order_by[ratings.batch.is_fresh], n_folds)
+    return folds
 
 
 def deal_users(ratings: Ratings, n_folds: int) -> Folds:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
 from models.errors import NotReleasable, SpecError, quoted
+
+if TYPE_CHECKING:
+    from models.batch import Batch
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -151,6 +154,7 @@ class Ratings(Private):
       scale: the declared scale.
       own_epsilon: shape (n,), what each rating's person asked for, not yet capped; None without preferences.
         Private like the ratings: `PrivacySpecification.epsilon_of` is the one reader.
+      batch: what a release of these ratings adds to which releases before; None where it stands alone.
     """
 
     users: Ints
@@ -160,6 +164,7 @@ class Ratings(Private):
     catalogue: Catalogue
     scale: RatingScale
     own_epsilon: Doubles | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         for column in (self.users, self.items, self.values, self.own_epsilon):
@@ -196,6 +201,7 @@ class Ratings(Private):
             items=self.items[keep],
             values=self.values[keep],
             own_epsilon=None if self.own_epsilon is None else self.own_epsilon[keep],
+            batch=None if self.batch is None else self.batch.where(keep),
         )
 
 

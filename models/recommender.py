@@ -15,12 +15,13 @@ from typing import Annotated, Any, ClassVar, Generic, NoReturn, TypeVar
 from dp_accounting import DpEvent
 from pydantic import BaseModel, Field
 
-from models.errors import NotReleasable
+from models.batch import BatchKind, Moves, in_batches
+from models.errors import InternalFault, NotReleasable, SpecError
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import ExactNoise, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation, Unit
 from models.ratings import Catalogue, Doubles, Ratings
-from models.release import ItemFactors, Release
+from models.release import Array, ItemFactors, Release
 
 Noise = TypeVar("Noise", bound=NoiseSource)
 
@@ -40,6 +41,7 @@ class Fitted(Generic[Noise]):
       factors: for evaluation inside the house.
       noise: the source that was used; its type decides whether there is a release.
       user_factors: shape (n_users, d), the recommender's own U where it has one.
+      statistics: what the mechanism gave out and the factors were computed from; leaves with the release.
     """
 
     factors: ItemFactors
@@ -49,6 +51,7 @@ class Fitted(Generic[Noise]):
     scale: tuple[float, float, float]
     about: Mapping[str, Any]
     user_factors: Doubles | None = field(default=None)
+    statistics: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def release(self: Fitted[ExactNoise]) -> Release:
@@ -67,7 +70,7 @@ class Fitted(Generic[Noise]):
                 f"{self.about['recommender']} promises nothing about privacy: it is evaluated and never published."
             )
         about = {**self.about, "guarantee": self.guarantee.model_dump(mode="json")}
-        return Release(self.factors, self.catalogue.items, self.catalogue.titles, *self.scale, about)
+        return Release(self.factors, self.catalogue.items, self.catalogue.titles, *self.scale, about, self.statistics)
 
     def __repr__(self) -> str:
         return f"<fitted {self.about['recommender']}>"
@@ -85,6 +88,8 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
     """What it can protect."""
     relation: ClassVar[Relation] = "add_or_remove"
     """Which data sets its guarantee compares."""
+    batches: ClassVar[bool] = False
+    """Whether a release can add what is new to the one before it."""
 
     @abstractmethod
     def cost(self, specification: PrivacySpecification) -> DpEvent:
@@ -104,9 +109,29 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
     ) -> Fitted[Noise]:
         """Learn V. `n_threads` changes only the time it takes."""
 
-    def guarantee(self, specification: PrivacySpecification, *, public_catalogue: bool) -> Guarantee:
-        """`promise`, weakened where the list of items was not public."""
+    def require_batches(self, specification: PrivacySpecification) -> None:
+        """Raise SpecError unless releases of this recommender can be batches: each adds to the one before."""
+        raise SpecError(
+            f"{self.name} is fitted to all ratings at once and cannot be released in batches. Leave it out with "
+            "--recommenders, or leave --batch out."
+        )
+
+    def moves(self, ratings: Ratings, specification: PrivacySpecification) -> Moves:
+        """What a release of `ratings` moves in the histogram among its statistics."""
+        raise InternalFault(f"{self.name} has no batches; nothing was fitted.")
+
+    def catalogue_of(self, release: Release) -> Catalogue:
+        """The public items of a release of this recommender, with the features that it was fitted with."""
+        raise InternalFault(f"{self.name} has no batches; nothing was fitted.")
+
+    def guarantee(
+        self, specification: PrivacySpecification, *, public_catalogue: bool, batch: BatchKind | None = None
+    ) -> Guarantee:
+        """`promise`, as a batch keeps it, weakened where the list of items was not public."""
         promise = self.promise(specification)
+        if batch is not None:
+            self.require_batches(specification)
+            promise = in_batches(promise, batch)
         return promise if public_catalogue else promise.weakened("conditional", CATALOGUE_FROM_RATINGS)
 
     def _fitted(
@@ -116,12 +141,17 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
         noise: Noise,
         factors: ItemFactors,
         user_factors: Doubles | None = None,
+        statistics: Mapping[str, Array] | None = None,
     ) -> Fitted[Noise]:
         scale = ratings.scale
         return Fitted(
             factors,
             noise,
-            self.guarantee(specification, public_catalogue=ratings.catalogue.public),
+            self.guarantee(
+                specification,
+                public_catalogue=ratings.catalogue.public,
+                batch=ratings.batch.kind if ratings.batch else None,
+            ),
             ratings.catalogue,
             (scale.low, scale.high, scale.step),
             {
@@ -130,4 +160,5 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
                 "privacy": specification.model_dump(mode="json"),
             },
             user_factors,
+            statistics or {},
         )

@@ -1,8 +1,9 @@
 """What leaves: item factors and how to use them. The one implementation of fold-in, predict and recommend.
 
 Imports numpy and safetensors only, and nothing of Jali, because a copy of this single file is shipped
-with every published model. A release is two files: `items.safetensors` (V and offsets) and
-`release.json` (catalogue, scale, fold-in weights, guarantee, settings). No pickle.
+with every published model. A release is two files: `items.safetensors` (V, offsets, and the noisy statistics
+behind them, where there are such) and `release.json` (catalogue, scale, fold-in weights, guarantee, settings).
+No pickle.
 
 Prediction: rating of (u, j) = offset_j + u.V_j, clipped to the scale. Fold-in computes u from V and
 that user's own ratings alone: the ridge solution of
@@ -24,6 +25,8 @@ from safetensors.numpy import load_file, save_file
 
 FORMAT = 1
 ARRAYS_FILE, RELEASE_FILE = "items.safetensors", "release.json"
+STATISTICS = "statistics."
+"""What the names of the noisy statistics begin with in the file of arrays."""
 
 Array = NDArray[Any]
 
@@ -95,6 +98,8 @@ class Release:
       items, titles: one label and one title (maybe empty) per row of V.
       low, high, step: the rating scale.
       about: recommender, settings, privacy specification and guarantee, all JSON.
+      statistics: what the mechanism itself gave out, of which V is post-processing: arrays with one row per item,
+        public like V. Prediction needs none of it; another release may build on it.
     """
 
     factors: ItemFactors
@@ -104,6 +109,7 @@ class Release:
     high: float
     step: float
     about: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, Array] = field(default_factory=dict)
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -149,6 +155,7 @@ class Release:
     def save(self, folder: Path) -> None:
         """Write the two files into `folder`, which exists."""
         arrays = {"V": self.factors.V.astype(np.float32), "offset": self.factors.offset.astype(np.float32)}
+        arrays |= {STATISTICS + name: np.ascontiguousarray(values) for name, values in self.statistics.items()}
         save_file(arrays, folder / ARRAYS_FILE)
         document = {
             "format": FORMAT,
@@ -182,7 +189,11 @@ class Release:
             factors = ItemFactors(
                 arrays["V"], arrays["offset"], np.array(fold_in["precision"]), fold_in["precision_per_rating"]
             )
-            if not len(factors.V) == len(factors.offset) == len(document["items"]) == len(document["titles"]):
+            statistics = {
+                name.removeprefix(STATISTICS): values for name, values in arrays.items() if name.startswith(STATISTICS)
+            }
+            of_items = (factors.V, factors.offset, document["titles"], *statistics.values())
+            if any(len(rows) != len(document["items"]) for rows in of_items):
                 raise KeyError("rows")
         except ReleaseError:
             raise
@@ -199,4 +210,5 @@ class Release:
             scale["high"],
             scale["step"],
             document["about"],
+            statistics,
         )

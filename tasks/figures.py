@@ -28,7 +28,8 @@ def error_cdf_figure(evaluations: Mapping[str, Evaluation], scale_width: float) 
     axes.set(xlabel="absolute error x (rating units)", ylabel="fraction of test ratings with error ≤ x")
     axes.set(xlim=(0, scale_width), ylim=(0, 1.01), title="How far off are the predictions?")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    if axes.lines:  # a batch may have nothing new to be judged on
+        axes.legend(loc="lower right")
     return figure
 
 

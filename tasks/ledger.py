@@ -346,7 +346,8 @@ class Reservation:
 
 
 def _require_reserved(rows: Sequence[Entry], recommender: str, events: Mapping[Purpose, str]) -> None:
-    reserved = {entry.purpose: entry.event for entry in rows if entry.purpose in ("release", "private metrics")}
+    reserved: dict[Purpose, str] = {"release": rows[0].event}  # a bill begins with what the fit itself costs
+    reserved |= {entry.purpose: entry.event for entry in rows if entry.purpose == "private metrics"}
     if (recommender, events) != (rows[0].recommender, reserved):
         wanted, found = (" with metrics at ".join(each.values()) for each in (events, reserved))
         raise NotReleasable(

@@ -200,8 +200,9 @@ def _version_tags(candidate: Candidate, release: Release, reservation: Reservati
 def _description(source: str, candidate: Candidate, release: Release) -> str:
     promise, metrics = candidate.guarantee, PaidMetrics.of(release)
     conditions = "\n".join(f"- {condition}" for condition in promise.conditions)
+    levels = f"Declared levels: {promise.declared_levels}.\n\n" if promise.levels else ""
     return (
-        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}\n\n"
+        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}\n\n{levels}"
         f"Protects {promise.protects}, against {promise.observers}. Conditions:\n{conditions}\n\n"
         f"Proof: {promise.reference}. {metrics.sentence if metrics else 'No accuracy is stated: none was paid for.'}"
     )

@@ -136,6 +136,21 @@ class RunFolder:
 
 
 @contextmanager
+def paying(
+    state: State, ledger: Ledger, bills: Sequence[Sequence[Charge]], *, require_budget: bool = False
+) -> Iterator[tuple[RunFolder, list[Reservation]]]:
+    """Reserve what a run is going to release; settle it at the end.
+
+    Raises:
+      As `own_run` and `Ledger.reserve`.
+    """
+    with own_run(state) as own:
+        reservations = own.reserve(ledger, bills, require_budget=require_budget)
+        with settled(own, reservations):
+            yield own, reservations
+
+
+@contextmanager
 def own_run(state: State) -> Iterator[RunFolder]:
     """A folder of this run's own.
 

@@ -31,8 +31,13 @@ class State:
         return self.folder / "prefect"
 
     @property
+    def tracking_database(self) -> Path:
+        """MLflow's, where it keeps its runs here."""
+        return self.folder / "mlflow.db"
+
+    @property
     def local_tracking_uri(self) -> str:
-        return f"sqlite:///{self.folder / 'mlflow.db'}"
+        return f"sqlite:///{self.tracking_database}"
 
     @property
     def tracking_uri(self) -> str:

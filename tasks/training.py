@@ -25,6 +25,7 @@ from models.private_metrics import PrivateMetrics, divided
 from models.ratings import Private, Ratings
 from models.recommender import Recommender
 from models.release import Release
+from tasks.batch_list import keep_moves, require_whole
 from tasks.guard import guarded
 from tasks.ledger import Reservation
 from tasks.runs import Pending, RunFolder
@@ -93,12 +94,15 @@ def evaluate_fold(
     fitted = recommender.fit(train, specification, SeededNoise())
     fit_seconds = perf_counter() - fit_began
 
-    is_visitor = dealt.users[ratings.users] == fold
-    without_visitors = recommender.fit(ratings.where(~is_visitor), specification, SeededNoise())
+    visitor = None
+    if ratings.batch is None:  # the releases before a batch know its visitors
+        is_visitor = dealt.users[ratings.users] == fold
+        without_visitors = recommender.fit(ratings.where(~is_visitor), specification, SeededNoise())
+        visitor = visitor_scores(without_visitors, ratings.where(is_visitor), is_test[is_visitor])
     return FoldScores(
         fold,
         client=client_scores(fitted, train, test),
-        visitor=visitor_scores(without_visitors, ratings.where(is_visitor), is_test[is_visitor]),
+        visitor=visitor,
         paper=paper_scores(fitted, test),
         fit_seconds=fit_seconds,
         seconds=perf_counter() - began,
@@ -115,10 +119,15 @@ def fit_private(
 ) -> Release:
     """Turn a reservation into a charge, then fit with exact noise. What was not reserved cannot be fitted.
 
-    The release holds the metrics, if any are paid for.
+    What a batch releases is on the private list before it is paid for. The release holds the metrics, if any are paid
+    for.
     """
     n_threads = os.cpu_count() or 1
+    if ratings.batch is not None:
+        keep_moves(reservation, ratings, recommender.moves(ratings, specification))
     reservation.commit(recommender.name, recommender.cost(specification), metrics.cost() if metrics else None)
+    if ratings.batch is not None:
+        require_whole(reservation.source, recommender.name)
     if metrics is None:
         return recommender.fit(ratings, specification, ExactNoise(), n_threads=n_threads).release
     own, left_out = divided(ratings, specification, metrics.ratings_per_user)

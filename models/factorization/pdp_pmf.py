@@ -35,6 +35,7 @@ class PDPPMF(ObjectivePerturbation, frozen=True):
         least = min(specification.smallest_epsilon, charged)
         own = f"epsilon {charged:g}" if least == charged else f"its own epsilon, {charged:g} at the most"
         claim = self._claim(specification, epsilon=charged, least_epsilon=least, own=own)
+        claim = claim.model_copy(update={"levels": specification.levels(charged)})
         if least == threshold:
             return claim
         return claim.weakened(

@@ -13,20 +13,24 @@ import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
+from models.batch import Moves, moves_of
 from models.errors import SpecError
 from models.privacy.gaussian import discrete_gaussian_multiplier, discrete_gaussian_reach
 from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource, Steps
 from models.privacy.specification import LEAST_EPSILON, Epsilon, PrivacySpecification, Unit
-from models.ratings import Doubles, Ratings, RatingScale
+from models.ratings import Catalogue, Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender
-from models.release import ItemFactors
+from models.release import ItemFactors, Release
 
 RATING_STEPS = 2**10
 """Grid steps per unit of weight when a rating is protected; the weights are rounded down to this grid."""
 
 USER_STEPS = 2**20
 """The same when a user is protected: finer, because the exact Gaussian calibration loses 1 / steps."""
+
+N_OWN_COLUMNS = 4
+"""Columns of V before those of public item features."""
 
 MOST_ITEMS = 2**20
 """Largest catalogue with unit user: the calibration must know a bound before a rating is read."""
@@ -45,6 +49,7 @@ class PDPHistogram(Recommender, frozen=True):
     name: ClassVar[str] = "pdp-histogram"
     paper: ClassVar[str] = "Jali; docs/guarantees.md"
     units: ClassVar[tuple[Unit, ...]] = ("rating", "user")
+    batches: ClassVar[bool] = True
 
     threshold: Literal["max", "mean"] | Epsilon = "max"
     """The epsilon that a rating of full weight pays: the largest or the mean declared one, or a number."""
@@ -76,6 +81,7 @@ class PDPHistogram(Recommender, frozen=True):
                 relation="add_or_remove",
                 epsilon=charged,
                 least_epsilon=specification.smallest_epsilon,
+                levels=specification.levels(charged),
                 delta=specification.delta,
                 verdict="proven",
                 conditions=conditions,
@@ -93,6 +99,7 @@ class PDPHistogram(Recommender, frozen=True):
             relation="add_or_remove",
             epsilon=charged,
             least_epsilon=min(specification.smallest_epsilon, charged),
+            levels=specification.levels(charged),
             verdict="proven",
             conditions=conditions,
             sentence="What is released is nearly as likely with or without any one rating: pure differential privacy "
@@ -105,48 +112,75 @@ class PDPHistogram(Recommender, frozen=True):
     ) -> Fitted[Noise]:
         self._require(specification)
         if specification.unit == "user":
-            histogram, cell_variance = self._user_histogram(ratings, specification, noise)
+            noisy, variance = self._user_histogram(ratings, specification, noise)
+            steps = USER_STEPS
             first, second = specification.weight_moments(specification.largest_epsilon)
             spread = second / first / np.sqrt(self.ratings_per_user)
         else:
-            histogram, cell_variance = self._rating_histogram(ratings, specification, noise)
+            noisy, variance = self._rating_histogram(ratings, specification, noise)
+            steps = RATING_STEPS
             first, second = specification.weight_moments(self._threshold(specification))
             spread = second / first
+        cell_variance = np.full(ratings.n_items, variance)
+        if ratings.batch is not None:
+            noisy = noisy + ratings.batch.told.histogram
+            cell_variance += ratings.batch.told.cell_variance
         features = ratings.catalogue.features if self.item_features else ratings.catalogue.features[:, :0]
-        factors = self._factors(histogram, cell_variance, spread, ratings.scale, features)
-        return self._fitted(ratings, specification, noise, factors)
+        factors = self._factors(noisy / steps, cell_variance, spread, ratings.scale, features)
+        statistics = {"histogram": noisy, "cell_variance": cell_variance}
+        return self._fitted(ratings, specification, noise, factors, statistics=statistics)
+
+    def require_batches(self, specification: PrivacySpecification) -> None:
+        if specification.unit != "rating":
+            raise SpecError(
+                f"in batches {self.name} protects one rating, and unit user asks for all of a user's together, which "
+                "come in many batches. Ask for unit rating, or leave --batch out."
+            )
+        threshold, largest = self._threshold(specification), specification.largest_epsilon
+        if threshold > largest:
+            raise SpecError(
+                f"{self.name}: in batches a full rating weighs 1, whatever the batch; with a threshold of "
+                f"{threshold:g} above the largest epsilon, {largest:g}, none would. Lower the threshold."
+            )
+
+    def moves(self, ratings: Ratings, specification: PrivacySpecification) -> Moves:
+        return moves_of(ratings, weight_steps(specification.epsilon_of(ratings), self._threshold(specification)))
+
+    def catalogue_of(self, release: Release) -> Catalogue:
+        tags = (release.factors.V[:, N_OWN_COLUMNS:] > 0).astype(np.float32)
+        return Catalogue(release.items, release.titles, tags, tuple(str(tag) for tag in range(tags.shape[1])))
 
     def _rating_histogram(
         self, ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource
-    ) -> tuple[Doubles, float]:
-        """The release of unit rating, and the variance of a cell's noise."""
+    ) -> tuple[Steps, float]:
+        """The release of unit rating, in grid steps, and the variance of a cell's noise, in weights squared."""
         t = self._threshold(specification)
-        steps = weight_steps(specification.epsilon_of(ratings), t)
-        exact = exact_histogram(ratings, steps)
-        return noise.add_discrete_laplace(exact, scale=laplace_scale(t)) / RATING_STEPS, 2 / t**2
+        exact = self.moves(ratings, specification).histogram(ratings.n_items, len(ratings.scale.levels))
+        return noise.add_discrete_laplace(exact, scale=laplace_scale(t)), 2 / t**2
 
     def _user_histogram(
         self, ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource
-    ) -> tuple[Doubles, float]:
-        """The release of unit user, and the variance of a cell's noise."""
+    ) -> tuple[Steps, float]:
+        """The release of unit user, in grid steps, and the variance of a cell's noise, in weights squared."""
         if ratings.n_items > MOST_ITEMS:
             raise SpecError(f"with unit user a catalogue may hold at most {MOST_ITEMS} items; this one holds more.")
         counts = ratings.by_user.counts[ratings.users]
         norms = user_norms(specification.epsilon_of(ratings), specification)
         exact = exact_histogram(ratings, equal_shares(norms, counts))
         stddev = _user_noise_multiplier(specification)
-        return noise.add_discrete_gaussian(exact, scale=stddev * USER_STEPS) / USER_STEPS, stddev**2
+        return noise.add_discrete_gaussian(exact, scale=stddev * USER_STEPS), stddev**2
 
     def _factors(
         self,
         histogram: Doubles,
-        cell_variance: float,
+        cell_variance: Doubles,
         spread: float,
         scale: RatingScale,
         features: np.ndarray,
     ) -> ItemFactors:
         """Post-processing of the noisy histogram, shape (n_items, n_levels); reads nothing private.
 
+        `cell_variance`, shape (n_items,), is that of the noise in each cell of an item.
         `spread` is E[w^2] / E[w] of the weights: how many ratings' worth of scatter a unit of weight has.
         """
         unit = scale.width / 4  # the constants below are for a scale four wide
@@ -256,10 +290,7 @@ def laplace_scale(threshold: float) -> float:
 
 def exact_histogram(ratings: Ratings, steps: Steps) -> Steps:
     """Sum of `steps` over the ratings in each (item, level) cell; shape (n_items, n_levels), exact integers."""
-    n_levels = len(ratings.scale.levels)
-    cell = ratings.items.astype(np.int64) * n_levels + ratings.scale.level_of(ratings.values)
-    total = np.bincount(cell, weights=steps, minlength=ratings.n_items * n_levels)  # exact below 2^53
-    return total.astype(np.int64).reshape(ratings.n_items, n_levels)
+    return moves_of(ratings, steps).histogram(ratings.n_items, len(ratings.scale.levels))
 
 
 def _user_noise_multiplier(specification: PrivacySpecification) -> float:

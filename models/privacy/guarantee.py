@@ -6,12 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from models.privacy.specification import PrivacySpecification, Relation, Unit
+from models.privacy.specification import Level, PrivacySpecification, Relation, Unit
 
 Verdict = Literal["proven", "conditional", "broken", "none"]
 
 WORST_FIRST: tuple[Verdict, ...] = ("none", "broken", "conditional", "proven")
 
+LEVELS_SHOWN = 10
+"""A version's description holds 5,000 characters."""
 
 DECLARED = (
     "the rating scale and the settings were declared without looking at these ratings "
@@ -34,6 +36,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
       epsilon: the most that any one unit is charged; None where nothing is promised.
       least_epsilon: the least that one is charged, by declaration; as `epsilon` where all are alike, 0 where people
         may ask for any number up to it.
+      levels: who is charged what in between, by declaration; empty where all are alike.
       delta: 0 for a pure guarantee.
       observers: who may see the release without the promise being broken.
       conditions: what must hold besides, in plain words.
@@ -45,6 +48,7 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
     relation: Relation | None
     epsilon: float | None
     least_epsilon: float | None = None
+    levels: tuple[Level, ...] = ()
     delta: float = 0.0
     observers: str = "anybody who holds the release, with any other knowledge"
     verdict: Verdict
@@ -81,6 +85,13 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
         if self.least_epsilon is None or self.least_epsilon == self.epsilon:
             return most
         return f"≤{most}" if self.least_epsilon == 0 else f"{self.least_epsilon:.3g}..{most}"
+
+    @property
+    def declared_levels(self) -> str:
+        """The levels in a line, or the first of very many; empty where there are none."""
+        rest = len(self.levels) - LEVELS_SHOWN
+        more = [f"and {rest} more"] if rest > 0 else []
+        return "; ".join([*map(str, self.levels[:LEVELS_SHOWN]), *more])
 
     @property
     def proven_epsilon(self) -> float | None:

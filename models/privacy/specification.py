@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from models.errors import InternalFault, SpecError
+from models.errors import InternalFault, SpecError, shown
 from models.privacy.keyed_hash import label_uniforms, pair_uniforms
 from models.ratings import Doubles, Ratings
 
@@ -27,6 +27,23 @@ Delta = Annotated[float, Field(ge=1e-30, lt=1)]
 Amount = TypeVar("Amount", float, Doubles)
 LEAST_FRACTION = 1e-3
 Fraction = Annotated[float, Field(ge=LEAST_FRACTION, le=1)]
+
+
+class Level(BaseModel, frozen=True, extra="forbid"):
+    """One of the epsilons that were declared, as far as a release charges it: from `low` to `high`.
+
+    Attributes:
+      share: of the ratings that have it; None where that is private.
+    """
+
+    name: str
+    share: float | None = None
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        amount = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{shown(self.name)} ε={amount}" + ("" if self.share is None else f" ({self.share:.0%})")
 
 
 class Policy(BaseModel, frozen=True, extra="forbid"):
@@ -72,6 +89,12 @@ class Policy(BaseModel, frozen=True, extra="forbid"):
             (self.moderate, self.epsilon_moderate, self.epsilon_liberal),
             (self.liberal, self.epsilon_liberal, self.epsilon_liberal),
         )
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The pieces that some rating may have, by name."""
+        named = zip(("conservative", "moderate", "liberal"), self.pieces, strict=True)
+        return tuple(Level(name=n, share=share, low=low, high=high) for n, (share, low, high) in named if share > 0)
 
     def epsilon_at(self, uniforms: Doubles) -> Doubles:
         """The quantile function of the mixture; shapes alike, `uniforms` in [0, 1)."""
@@ -135,6 +158,14 @@ class Preferences(BaseModel, frozen=True, extra="forbid"):
         levels = [min(epsilon, self.largest) for epsilon in (*self.levels.values(), self.default)]
         return tuple((1 / len(levels), epsilon, epsilon) for epsilon in levels)
 
+    @property
+    def named_levels(self) -> tuple[Level, ...]:
+        """What a person may have asked for, and what whoever did not has; how many did is private."""
+        asked = [Level(name=name, low=epsilon, high=epsilon) for name, epsilon in self.levels.items()]
+        if not asked:
+            asked = [Level(name="asked for", low=0, high=self.largest)]
+        return (*asked, Level(name="not asked", low=self.default, high=self.default))
+
 
 class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
     """What one release may cost each rating (unit `rating`) or each user (unit `user`).
@@ -173,6 +204,16 @@ class PrivacySpecification(BaseModel, frozen=True, extra="forbid"):
             assert self.epsilon is not None
             return ((1.0, self._share(self.epsilon), self._share(self.epsilon)),)
         return tuple((s, self._share(low), self._share(high)) for s, low, high in self.policy.pieces if s > 0)
+
+    def levels(self, charged: float) -> tuple[Level, ...]:
+        """The declared levels as a release that charges at most `charged` charges them; none where all pay alike."""
+        declared = self.policy.levels if self.policy else self.preferences.named_levels if self.preferences else ()
+
+        def paid(epsilon: float) -> float:
+            return min(self._share(epsilon), charged)
+
+        levels = [level.model_copy(update={"low": paid(level.low), "high": paid(level.high)}) for level in declared]
+        return tuple(levels) if len({bound for level in levels for bound in (level.low, level.high)}) > 1 else ()
 
     @property
     def largest_epsilon(self) -> float:

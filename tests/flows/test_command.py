@@ -331,5 +331,5 @@ def test_recommenders_are_listed_with_their_settings(tmp_path: Path) -> None:
     outcome = jali(tmp_path, "recommenders")
     assert outcome.returncode == 0
     text = " ".join(outcome.stdout.split())
-    assert "--set pdp-histogram.threshold=max" in text
+    assert "--set pdp-histogram .threshold=max" in text
     assert "Nothing is promised" in text

@@ -75,6 +75,7 @@ SCENARIOS = [
     Scenario("bad rows", 1, bad_rows=BAD_ROWS),
     Scenario("validate bad rows", 1, command=("validate",), bad_rows=BAD_ROWS),
     Scenario("preferences", command=("run", "--folds", "2", "--report", "report.json", *PREFERENCES)),
+    Scenario("a batch", command=("run", "--batch", "--corrections", "--folds", "2", "--report", "report.json")),
     Scenario("a paper's figure", command=("reproduce", "zhang-fig3", "--folds", "2", "--page", "page.md")),
     Scenario("interrupted", 130, command=("run", *TWO, *SLOW), sends=signal.SIGINT),
     Scenario("killed", -9, command=("run", *TWO, *SLOW), sends=signal.SIGKILL),

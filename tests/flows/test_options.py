@@ -29,6 +29,7 @@ def job(config: str | None = "c.yaml", **given: Any) -> Job:
         privacy=given.pop("privacy", {}),
         preferences=given.pop("preferences", None),
         assignments=given.pop("assignments", []),
+        batch=given.pop("batch", None),
         other=given,
     )
 
@@ -161,3 +162,46 @@ def test_the_price_of_metrics_on_the_command_line_leaves_the_files_bound_on_a_us
     assert (told.epsilon, told.ratings_per_user) == (0.3, 5)
     with pytest.raises(SpecError, match=r"metrics.epsilon: this should be a valid number"):
         job(privacy={"metrics": "much"})
+
+
+@pytest.mark.parametrize(
+    ("written", "flags", "corrections"),
+    [
+        ("", {}, None),
+        ("batch: false\n", {}, None),
+        ("batch: true\n", {}, False),
+        ("batch: {corrections: true}\n", {}, True),
+        ("", {"batch": True}, False),
+        ("batch: false\n", {"batch": True, "corrections": True}, True),
+        ("batch: true\n", {"corrections": True}, True),
+        ("batch: {corrections: true}\n", {"batch": True, "corrections": False}, True),
+    ],
+)
+def test_a_batch_is_asked_for_in_the_file_or_on_the_command_line(
+    written: str, flags: dict[str, bool], corrections: bool | None
+) -> None:
+    Path("c.yaml").write_text(f"scale: 1:5:1\nratings: a.csv\n{written}")
+    told = job(batch=flags)
+    assert (told.batch.corrections if told.batch else None) == corrections
+    if told.batch:
+        assert told.recommenders == ("pdp-histogram",)  # what can be a batch, unless somebody names others
+
+
+@pytest.mark.parametrize(
+    ("written", "flags", "reason"),
+    [
+        ("", {"corrections": True}, "give --batch too"),
+        ("batch: false\n", {"corrections": True}, "give --batch too"),
+        ("batch: nightly\n", {}, "batch"),
+        ("batch: {by: timestamp}\n", {}, "no setting batch.by"),
+        ("batch: true\nprivacy: {unit: user}\n", {}, "Ask for unit rating"),
+        ("batch: true\nrecommenders: [pmf]\n", {}, "pmf is fitted to all ratings at once"),
+        ("batch: true\nrecommenders: [pdp-histogram]\nsettings: {pdp-histogram: {threshold: 2}}\n", {}, "Lower the"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_refused_before_anything_is_read(
+    written: str, flags: dict[str, bool], reason: str
+) -> None:
+    Path("c.yaml").write_text(f"scale: 1:5:1\nratings: a.csv\n{written}")
+    with pytest.raises(SpecError, match=reason):
+        job(batch=flags)

@@ -100,7 +100,7 @@ def test_a_release_that_was_paid_before_is_shown_and_costs_nothing_again() -> No
         "films.pdp-histogram v3 is published from the run that was interrupted on 2026-11-20 at 17:05 UTC; "
         "nothing was charged again." in said
     )
-    assert "Run again for a release that is fitted afresh." in said
+    assert "Run again for a new release." in said
     assert "This run spent nothing." in said
 
 
@@ -110,5 +110,5 @@ def test_what_was_given_back_or_lost_is_said() -> None:
     said = closing_lines(JOB, done, 1.0)
     assert any("stays charged; `jali ledger void abc123 --reason ...`" in line for line in said)
     assert any(line.endswith("had reserved was given back.") for line in said)
-    assert "Run again for a release that is fitted afresh." not in said
+    assert "Run again for a new release." not in said
     assert "This run spent at most ε=1 for any rating of films (add or remove)." in said

@@ -85,6 +85,8 @@ ONLY_OF_RUN = {
     "--report": ["r.json", "[/red].json", "[bold]", "\udcff.json", "nowhere/r.json", ".", "films.csv",
     "./items.csv", "[/red].json", "x" * 300, "r\n.json", "~", "/proc/r.json"],
     "--no-publish": [],
+    "--batch": [],
+    "--corrections": [],
 }  # fmt: skip
 OF_REPRODUCE = {name: OPTIONS[name] for name in ("--ratings", "--items", "--scale", "--format", "--delimiter")} | {
     "--page": ["p.md", "films.csv", "nowhere/p.md", "[/red].md", "x" * 300, "."]

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,8 @@ import tasks.loading
 from flows.job import Job, candidates
 from flows.run import Done, Result, releasable, reserved
 from models.candidate import Candidate
+from tasks.batch_list import one_at_a_time
+from tasks.batches import open_batch
 from tasks.item_files import catalogue_of
 from tasks.ledger import Ledger
 from tasks.rating_files import HALF
@@ -133,12 +135,16 @@ def rehearse(job: Job) -> Done:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
-    with reserved(ledger, job, [c for c in chosen if releases(c.guarantee)]) as (_, reservations):
+    to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
+    alone = one_at_a_time(job.source) if job.batch else nullcontext()
+    with alone, reserved(ledger, job, to_release) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)
         if len(ratings.catalogue) > MOST_ITEMS or not all(map(is_quick, chosen)):
             raise typer.Exit(0)
+        if job.batch:
+            ratings = open_batch(job.source, chosen[0].recommender, ratings, job.batch.kind)
         dealt = deal(ratings, job.folds)
         results = []
         for chosen_one in chosen:

@@ -6,7 +6,7 @@ import yaml
 from hypothesis import strategies as st
 
 from expectations.suites import Minimums
-from flows.job import Job, Privacy, plain_yaml
+from flows.job import Batches, Job, Privacy, plain_yaml
 from models.index import RECOMMENDERS
 from models.privacy.specification import Policy
 from tasks.rating_files import RatingsSource
@@ -65,6 +65,7 @@ SENSIBLE = {
     "epsilon_liberal": ["0.2", "1", "1000"], "group_by": ["rating", "user", "item"], "key": ["a", "''", "é", "x y"],
     "validation": ["{}"], "privacy": ["{}", "{unit: user}", "{policy: default}"], "n_factors": ["1", "3"],
     "threshold": ["max", "mean", "0.5"], "metrics": ["0.1", "'2'", "~", "{epsilon: 1}"], "ratings_per_user": ["1", "5"],
+    "batch": ["true", "no", "{}", "{corrections: true}"], "corrections": ["no"],
 } | {f"min_{what}": ["0", "1", "2", "4", "24", "25"] for what in ("ratings", "users", "items",
     "ratings_per_user")}  # fmt: skip
 MOSTLY_YAML = st.sampled_from(VALUES) | st.sampled_from(VALUES) | st.sampled_from(VALUES) | st.sampled_from(FRAGMENTS)
@@ -88,6 +89,7 @@ INNER = {
     "ratings": [*RatingsSource.model_fields],
     "privacy": [*Privacy.model_fields],
     "validation": [*Minimums.model_fields],
+    "batch": [*Batches.model_fields],
     "settings": [*RECOMMENDERS],
 }
 GOOD = {

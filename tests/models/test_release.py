@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,20 @@ def test_saving_and_loading_changes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([ARRAYS_FILE, RELEASE_FILE])
     assert (loaded.items, loaded.titles, loaded.about) == (RELEASE.items, RELEASE.titles, RELEASE.about)
     assert np.array_equal(loaded.predict({"a": 5.0}, list("abc")), RELEASE.predict({"a": 5.0}, list("abc")))
+
+
+def test_statistics_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    histogram = np.asfortranarray(RNG.integers(-(2**40), 2**40, (6, 5)))
+    replace(RELEASE, statistics={"histogram": histogram}).save(tmp_path)
+    loaded = Release.load(tmp_path).statistics["histogram"]
+    assert np.array_equal(loaded, histogram)
+    assert loaded.dtype == np.int64
+
+
+def test_statistics_of_other_items_are_refused(tmp_path: Path) -> None:
+    replace(RELEASE, statistics={"histogram": np.zeros((5, 5))}).save(tmp_path)
+    with pytest.raises(ReleaseError, match="Fetch the two files again"):
+        Release.load(tmp_path)
 
 
 @pytest.mark.parametrize("file", [ARRAYS_FILE, RELEASE_FILE])

@@ -156,7 +156,12 @@ def test_a_policy_is_named_in_full(state: State) -> None:
 
 
 def test_the_next_release_is_the_next_version(ratings: Ratings, state: State) -> None:
-    assert [published(candidate(), ratings, state) for _ in range(2)] == ["1", "2"]
+    chosen = (candidate(), candidate(policy=Policy()))
+    assert [published(one, ratings, state) for one in chosen] == ["1", "2"]
+    client = open_tracking(state)
+    alike, personalised = (client.get_model_version("films.pdp-histogram", n).description for n in ("1", "2"))
+    assert "Declared levels: conservative ε=0.1 to 0.2 (54%); moderate" in personalised
+    assert "Declared levels" not in alike
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:

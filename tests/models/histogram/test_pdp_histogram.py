@@ -130,7 +130,7 @@ def test_the_released_cells_carry_the_claimed_noise(claimed: float, fits: bool) 
     empty = ratings_of([], [], [], n_users=1, n_items=400)
     noisy, variance = recommender._rating_histogram(empty, UNIFORM, SeededNoise(5))
     assert variance == 2.0
-    ratio = np.abs(noisy).mean() * claimed
+    ratio = np.abs(noisy).mean() / RATING_STEPS * claimed
     assert (abs(ratio - 1) < 4 / np.sqrt(noisy.size)) == fits
 
 
@@ -175,6 +175,19 @@ def test_nothing_but_the_noisy_histogram_is_read(
     one, two = (recommender.fit(data, specification, Canceller()).factors for data in (ratings, other))
     for name in ("V", "offset", "precision", "precision_per_rating"):
         assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+@pytest.mark.parametrize(("specification", "steps"), [(UNIFORM, RATING_STEPS), (USER, USER_STEPS)])
+def test_a_release_carries_the_noisy_histogram_that_it_was_computed_from(
+    ratings: Ratings, specification: PrivacySpecification, steps: int
+) -> None:
+    recorder = Recorder()
+    fitted = PDPHistogram().fit(ratings, specification, recorder)
+    ((_, values, scale),) = recorder.given
+    assert np.array_equal(fitted.statistics["histogram"], values)
+    assert fitted.statistics["histogram"].dtype == np.int64
+    variance = (scale / steps) ** 2 * (2 if specification == UNIFORM else 1)
+    assert fitted.statistics["cell_variance"].tolist() == pytest.approx([variance] * ratings.n_items)
 
 
 def test_offsets_follow_the_items_means_and_shrink_under_noise() -> None:

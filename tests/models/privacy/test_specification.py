@@ -179,3 +179,30 @@ def test_preferences_stand_alone() -> None:
         with pytest.raises(ValidationError, match="one of them alone"):
             PrivacySpecification(preferences=NUMBERS, **other)  # type: ignore[arg-type]
     assert PrivacySpecification(preferences=NUMBERS, unit="user").largest_epsilon == 0.8
+
+
+def test_declared_levels_are_what_is_charged_and_nothing_is_said_of_who_asked() -> None:
+    policy = PrivacySpecification(policy=Policy(), fraction=0.5)
+    levels = policy.levels(charged=0.4)
+    assert [(level.name, level.share, level.low, level.high) for level in levels] == [
+        ("conservative", 0.54, 0.05, 0.1),
+        ("moderate", 0.37, 0.1, 0.4),
+        ("liberal", pytest.approx(0.09), 0.4, 0.4),
+    ]
+    assert str(levels[0]) == "conservative ε=0.05 to 0.1 (54%)"
+    named = PrivacySpecification(preferences=Preferences(default=0.2, levels={"none of it": 0, "much": 3}, cap=1))
+    assert [str(level) for level in named.levels(charged=1)] == ["none of it ε=0", "much ε=1", "not asked ε=0.2"]
+    free = PrivacySpecification(preferences=Preferences(default=0.2, cap=1))
+    assert [str(level) for level in free.levels(charged=1)] == ["asked for ε=0 to 1", "not asked ε=0.2"]
+
+
+@pytest.mark.parametrize(
+    ("specification", "charged"),
+    [
+        (PrivacySpecification(epsilon=1), 1.0),
+        (PrivacySpecification(policy=Policy()), 0.05),
+        (PrivacySpecification(policy=Policy(conservative=0, moderate=0)), 1.0),
+    ],
+)
+def test_where_all_are_charged_alike_there_are_no_levels(specification: PrivacySpecification, charged: float) -> None:
+    assert specification.levels(charged) == ()

@@ -1,0 +1,182 @@
+"""The private list against a real ledger. With a real registry as well: tests/flows/test_batch_commands.py."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.batches import batch_bill
+from flows.withdraw import withdraw
+from models.batch import BatchKind, Record
+from models.candidate import Candidate
+from models.errors import EnvironmentFault, Refused, SpecError
+from models.histogram.pdp_histogram import PDPHistogram
+from models.privacy.specification import PrivacySpecification
+from models.ratings import Ratings
+from tasks.batch_list import keep_moves, one_at_a_time, read_record, require_whole
+from tasks.batches import open_batch
+from tasks.ledger import Charge, Ledger, Reservation
+from tasks.state import State
+from tasks.training import fit_private
+from tests.made_up import made_up_ratings
+
+SPECIFICATION = PrivacySpecification(epsilon=1)
+HISTOGRAM = PDPHistogram()
+EVENT = HISTOGRAM.cost(SPECIFICATION)
+
+
+def candidate(kind: BatchKind = "fresh") -> Candidate:
+    return Candidate(HISTOGRAM, SPECIFICATION, HISTOGRAM.guarantee(SPECIFICATION, public_catalogue=True, batch=kind))
+
+
+def reserved(state: State, kind: BatchKind = "fresh") -> Reservation:
+    charge = Charge("films", HISTOGRAM.name, candidate(kind).guarantee, EVENT)
+    return Ledger(state).reserve([batch_bill(charge, kind)])[0]
+
+
+def listed(ratings: Ratings, state: State) -> tuple[Reservation, Ratings]:
+    """A batch that is on the list and not yet paid for."""
+    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
+    reservation = reserved(state)
+    keep_moves(reservation, batch, HISTOGRAM.moves(batch, SPECIFICATION))
+    return reservation, batch
+
+
+def paid_for(ratings: Ratings, state: State, *, becomes: str) -> Reservation:
+    reservation, _ = listed(ratings, state)
+    reservation.commit(HISTOGRAM.name, EVENT)
+    if becomes == "publish":
+        reservation.published("version 1")
+    if becomes == "fail":
+        reservation.failed("spent; nothing was published")
+    return reservation
+
+
+def record(state: State) -> Record:
+    return read_record(state, "films", HISTOGRAM.name)
+
+
+def list_file(state: State, reservation: Reservation) -> Path:
+    return state.folder / "batches" / "films" / f"{reservation.id}.moves"
+
+
+def half(ratings: Ratings) -> Ratings:
+    return ratings.where(np.arange(len(ratings)) % 2 == 0)
+
+
+@pytest.fixture
+def state(state: State) -> State:
+    with one_at_a_time("films"):
+        return state
+
+
+def test_a_crash_between_list_and_ledger_leaves_the_ratings_as_new_as_they_were(ratings: Ratings, state: State) -> None:
+    reservation, _ = listed(ratings, state)
+    assert list_file(state, reservation).exists()
+    assert len(record(state).users) == 0
+    assert open_batch("films", HISTOGRAM, ratings, "fresh").batch.enters.all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("becomes", "is_published"), [("publish", True), ("fail", False)])
+def test_what_was_paid_for_is_on_the_list_whether_or_not_it_left(
+    ratings: Ratings, state: State, becomes: str, is_published: bool
+) -> None:
+    paid_for(half(ratings), state, becomes=becomes)
+    assert len(record(state).users) == len(half(ratings))
+    assert (record(state).is_published == is_published).all()
+
+
+def test_a_charge_that_is_void_makes_its_ratings_new_again(ratings: Ratings, state: State) -> None:
+    reservation = paid_for(ratings, state, becomes="fail")
+    Ledger(state).void(reservation.id, "the machine burnt down")
+    assert len(record(state).users) == 0
+
+
+def test_a_batch_that_is_paid_for_and_not_yet_out_is_waited_for(ratings: Ratings, state: State) -> None:
+    paid_for(ratings, state, becomes="commit")
+    with pytest.raises(Refused, match=r"not published yet.*jali ledger void"):
+        record(state)
+
+
+@pytest.mark.parametrize("damage", ["missing", "another's", "truncated", "key"])
+def test_a_list_that_is_not_whole_is_refused(ratings: Ratings, state: State, damage: str) -> None:
+    reservation, other = (paid_for(part, state, becomes="fail") for part in (half(ratings), ratings))
+    file = list_file(state, reservation)
+    if damage == "missing":
+        file.unlink()
+    elif damage == "another's":
+        shutil.copy(list_file(state, other), file)
+    elif damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-1])
+    else:
+        (state.folder / "batches.key").write_bytes(bytes(32))
+    with pytest.raises(Refused, match="a backup"):
+        record(state)
+
+
+def test_a_batch_of_another_machine_is_found_after_the_commit_and_before_the_fit(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
+    reservation = reserved(state)
+    reserved(state).commit(HISTOGRAM.name, EVENT)  # whose list is elsewhere
+    fits: list[object] = []
+    monkeypatch.setattr(PDPHistogram, "fit", lambda *_, **__: fits.append(1))
+    with pytest.raises(Refused, match="a second time"):
+        fit_private(HISTOGRAM, batch, SPECIFICATION, reservation)
+    assert not fits
+    assert reservation.state == "commit"
+
+
+def test_two_batches_of_one_source_are_never_under_way_at_once(state: State) -> None:
+    refused = pytest.raises(Refused, match="another batch of films")
+    with one_at_a_time("films"), one_at_a_time("books"), refused, one_at_a_time("films"):
+        pass
+    with one_at_a_time("films"):  # given back
+        pass
+
+
+def test_the_list_names_nobody_and_is_its_owners_alone(state: State) -> None:
+    ratings = made_up_ratings()
+    file = list_file(state, paid_for(ratings, state, becomes="publish"))
+    content = file.read_bytes()
+    assert not any(label.encode() in content for label in ratings.user_labels)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_list_that_cannot_be_written_is_one_sentence(state: State) -> None:
+    (state.folder / "batches" / "books").write_text("")
+    with pytest.raises(EnvironmentFault, match="cannot be written"), one_at_a_time("books"):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["fresh", "corrected"])
+def test_the_ledgers_total_does_not_grow_with_the_batches_and_corrections_are_extra(
+    state: State, kind: BatchKind
+) -> None:
+    for night in range(1, 4):
+        reserved(state, kind).commit(HISTOGRAM.name, EVENT)
+        spent = Ledger(state).spent("films", unit="rating", relation="add_or_remove")
+        assert spent.epsilon == (1 if kind == "fresh" else 1 + 2 * night)
+        assert spent.is_proven
+
+
+def test_a_withdrawal_needs_a_user_and_a_source_that_is_known(state: State, ratings: Ratings) -> None:
+    with pytest.raises(SpecError, match="name the user"):
+        withdraw("", None)
+    with pytest.raises(SpecError, match="no source yet"):
+        withdraw("7", None)
+    paid_for(ratings, state, becomes="fail")
+    with pytest.raises(SpecError, match=r"nothing of books.*knows films"):
+        withdraw("7", "books")
+    (told,) = withdraw("7", None)
+    assert "never released in batches" in told
+
+
+def test_require_whole_is_silent_where_all_is_there(ratings: Ratings, state: State) -> None:
+    paid_for(ratings, state, becomes="publish")
+    require_whole("films", HISTOGRAM.name)
