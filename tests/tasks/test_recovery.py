@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from models.index import RECOMMENDERS
 from models.ratings import Ratings
 from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks import publishing
+from tasks.batch_list import one_at_a_time
+from tasks.batches import open_batch
 from tasks.ledger import SPENT, Ledger
 from tasks.publishing import publish
 from tasks.recovery import finish_interrupted, something_was_interrupted
@@ -59,9 +62,12 @@ def run(told: Job, ratings: Ratings) -> dict[str, str]:
     chosen = candidates(told)
     finished = finish_interrupted(state)
     versions = {name: one.version or "" for name, one in paid_before(told, chosen, finished).items()}
-    with reserved(Ledger(state), told, [c for c in chosen if c.name not in versions]) as (own, reservations):
+    alone = one_at_a_time(told.source) if told.batch else nullcontext()
+    with alone, reserved(Ledger(state), told, [c for c in chosen if c.name not in versions]) as (own, reservations):
         for c in chosen:
             if c.name in reservations:
+                if told.batch:
+                    ratings = open_batch(told.source, c.recommender, ratings, told.batch.kind)
                 release = fit_and_keep(c.recommender, ratings, c.specification, reservations[c.name], c.metrics, own)
                 versions[c.name] = publish(told.source, c, release, reservations[c.name])
     return versions
@@ -242,6 +248,20 @@ def test_metrics_that_were_paid_for_are_kept_with_their_release(ratings: Ratings
     assert outcomes(state) == ("version 1",) * 2 + ("version 2",) + ("version 3",) * 2
     with_metrics = ["metrics.rmse" in found.tags for found in open_tracking(state).search_model_versions()]
     assert with_metrics == [True, False, True]
+    assert_consistent(state)
+
+
+def test_a_batch_that_was_interrupted_is_finished_before_the_next_one_begins(ratings: Ratings, state: State) -> None:
+    nightly = job(batch=True)
+    killed(lambda: run(nightly, ratings), "tasks.publishing", "_ensure_registered_model", "before")
+    fitted = noises(state)
+    assert run(nightly, ratings) == {"pdp-histogram": "1"}
+    assert noises(state) == fitted
+    assert run(nightly, ratings) == {"pdp-histogram": "2"}
+    assert run(job(), ratings) == {"pdp-histogram": "3"}
+    killed(lambda: run(nightly, ratings), "tasks.runs:RunFolder", "keep", "after")
+    assert run(job(), ratings) == {"pdp-histogram": "5"}, "a batch is no release of everything"
+    assert Ledger(state).spent("films", unit="rating", relation="add_or_remove").epsilon == 3
     assert_consistent(state)
 
 
