@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -29,7 +31,7 @@ def exit_codes() -> Iterator[None]:
 
     def report_unless_interrupted(lost: sys.UnraisableHookArgs) -> None:
         # In a destructor or a callback Python prints the interrupt and forgets it; the next step raises it again.
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
+        if isinstance(lost.exc_value, Exception):
             sys.__unraisablehook__(lost)
 
     signal.signal(signal.SIGINT, remember)
@@ -65,6 +67,20 @@ def exit_codes() -> Iterator[None]:
         )
         typer.echo(f"jali: {fault}", err=True)
         raise typer.Exit(fault.exit_code) from None
+
+
+def remember_termination() -> None:
+    """In a flow: note a SIGTERM, because Python may lose the exception that Prefect then raises as it may any other."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    prefects = signal.getsignal(signal.SIGTERM)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        interrupt()
+        if callable(prefects):
+            prefects(number, frame)
+
+    signal.signal(signal.SIGTERM, remember)
 
 
 def _leave_a_lost_server() -> NoReturn:

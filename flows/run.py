@@ -13,6 +13,7 @@ from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.batches import batch_bill
+from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
 from models.candidate import Candidate
@@ -85,6 +86,7 @@ class PromptThreads(ThreadPoolTaskRunner):
 )
 def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
+    remember_termination()
     stage("Opening MLflow and the ledger")
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))

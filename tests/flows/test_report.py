@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flows.exits import remember_termination
 from flows.job import candidates, make_job
 from flows.report import closing_lines, report, write_report
 from flows.run import Done, Result, bill, paid_before
@@ -59,6 +62,25 @@ def test_an_interrupt_that_python_lost_is_raised_at_the_next_step(monkeypatch: p
     for do in (progress.step, progress.go_on, lambda: progress.stage("Paying")):
         with pytest.raises(KeyboardInterrupt):
             do()
+
+
+def test_a_termination_that_prefect_lost_is_raised_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Termination(BaseException):
+        """As Prefect's, which is no Exception either."""
+
+    def prefects(number: int, frame: object) -> None:
+        raise Termination
+
+    monkeypatch.setattr(progress, "_interrupted", False)
+    before = signal.signal(signal.SIGTERM, prefects)
+    try:
+        remember_termination()
+        with suppress(Termination):  # as a destructor would
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(KeyboardInterrupt):
+        progress.go_on()
 
 
 JOB = make_job({"source": "films", "recommenders": "pdp-histogram"})
