@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.job import Job
-    from flows.run import Result
+    from flows.run import Done
 
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
@@ -188,8 +188,8 @@ def run_command(
                     "report": report,
                 },
             )
-            results = _run(job, wait_for_prefect)
-        _show(job, results, perf_counter() - began)
+            done = _run(job, wait_for_prefect)
+        _show(job, done, perf_counter() - began)
 
 
 @app.command("validate")
@@ -419,7 +419,7 @@ def _prefect() -> AbstractContextManager[Callable[[], None]]:
     return prefect_server(prepared())
 
 
-def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
+def _run(job: Job, wait_for_prefect: Callable[[], None]) -> Done:
     from flows.ledger_commands import show_ledger
     from flows.run import run
     from models.errors import BudgetExceeded
@@ -435,15 +435,15 @@ def _run(job: Job, wait_for_prefect: Callable[[], None]) -> list[Result]:
         raise
 
 
-def _show(job: Job, results: list[Result], seconds: float) -> None:
+def _show(job: Job, done: Done, seconds: float) -> None:
     from flows.report import closing_lines, report, result_table, write_report
 
     out = console()
     out.print()
-    out.print(result_table(results, out.width))
+    out.print(result_table(done.results, out.width))
     if job.report:
-        write_report(job.report, report(job, results, seconds))
-    for line in closing_lines(job, results, seconds):
+        write_report(job.report, report(job, done.results, seconds))
+    for line in closing_lines(job, done, seconds):
         out.print(line, highlight=False, markup=False)
 
 

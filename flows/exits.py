@@ -45,7 +45,10 @@ def exit_codes() -> Iterator[None]:
         typer.echo(f"jali: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        sentence = "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show)."
+        sentence = (
+            "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show), and "
+            "what was fitted by then is published by the next run."
+        )
         typer.echo(f"jali: {sentence}", err=True)
         sys.stdout.flush()
         os._exit(130)  # a fold under way cannot be stopped, and nobody should have to wait for it

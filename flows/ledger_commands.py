@@ -89,9 +89,10 @@ def void(
     """Take back a charge whose release never left."""
     with exit_codes():
         from tasks.ledger import Ledger
+        from tasks.voiding import void as void_charge
 
-        ledger = Ledger(prepared())
-        voided = ledger.void(charge, reason)
+        state = prepared()
+        voided = void_charge(state, Ledger(state), charge, reason)
         typer.echo(f"{voided.source}: the charge of {voided.recommender} is void. `jali ledger show` has what is left.")
 
 

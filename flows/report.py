@@ -11,7 +11,7 @@ from rich.table import Table
 
 from flows.batches import batch_lines
 from flows.job import Job
-from flows.run import Result
+from flows.run import Done, Result
 from models.errors import EnvironmentFault, shown
 from models.privacy.accounting import Amount, spending
 from tasks.paths import home_path
@@ -45,8 +45,9 @@ def result_table(results: list[Result], width: int) -> Table:
     return table
 
 
-def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
+def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     """What stands below the table: why a verdict is less than proven, what was spent, what to do next."""
+    results = done.results
     weak = weaknesses(results)
     lines = [line for reason in weak for line in ("", reason)]
     if held_back := held_back_for_a_budget(job, results):
@@ -55,6 +56,9 @@ def closing_lines(job: Job, results: list[Result], seconds: float) -> list[str]:
             f"{', '.join(held_back)}: not published, because {job.source} has a budget, which counts what is proven.",
         ]
     lines += ["", "RMSE, MAE and `within 1` are of held-out ratings, in rating units, over folds."]
+    lines += [one.sentence for one in done.finished]
+    if any(result.is_paid_before for result in results):
+        lines.append("Run again for a new release.")
     lines += [*batch_lines(job), *metrics_lines(results), *spending_lines(job, results)]
     lines += [f"It took {seconds:.0f} s. Next:"]
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
@@ -110,6 +114,8 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
         rest = ", ".join(total.without_promise)
         line += f"; {rest}, published too, promised nothing of it" if rest else ", and not proven"
         lines.append(f"{line}.")
+    if any(result.version for result in results):
+        return lines or ["This run spent nothing."]
     return lines or ["Nothing was published and nothing spent."]
 
 

@@ -28,17 +28,19 @@ from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task
+from tasks.recovery import Finished, finish_interrupted_task, receipt, something_was_interrupted
 from tasks.registry import require_same_ledger_task
+from tasks.runs import RunFolder, paying
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
-from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_private_task
+from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
 from tasks.unstored import whole
 from tasks.validation import validate_task
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one candidate; `version` is None when it was not published."""
+    """What became of one candidate; `version` is None when it was not published, `bill` is what this run paid."""
 
     candidate: Candidate
     evaluation: Evaluation
@@ -50,6 +52,19 @@ class Result:
     def epsilon_spent(self) -> float:
         """By addition, in each charge's own relation."""
         return sum(charge.guarantee.epsilon or 0.0 for charge in self.bill) if self.version else 0.0
+
+    @property
+    def is_paid_before(self) -> bool:
+        """Whether it was fitted and paid for by a run that was interrupted."""
+        return self.version is not None and not self.bill
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of this run's candidates, and of what interrupted ones had left."""
+
+    results: list[Result]
+    finished: list[Finished]
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -68,16 +83,18 @@ class PromptThreads(ThreadPoolTaskRunner):
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
-def run(job: Job) -> list[Result]:
+def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     stage("Opening MLflow and the ledger")
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     require_tracking_task(current_state())
     require_same_ledger_task(job.source, ledger)
-    to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
+    finished = finish_interrupted_runs(job)
+    before = paid_before(job, chosen, finished)
+    to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
     alone = one_at_a_time(job.source) if job.batch else nullcontext()
-    with alone, reserved(ledger, job, to_release) as reservations:
+    with alone, reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
@@ -92,17 +109,42 @@ def run(job: Job) -> list[Result]:
         stage("Fitting with exact noise and publishing", len(chosen))
         results = []
         for candidate in chosen:
-            version, metrics = release(job, candidate, ratings, reservations.get(candidate.name))
-            results.append(Result(candidate, evaluations[candidate.name], version, bill(job, candidate), metrics))
-            named = f"{job.source}.{candidate.name} v{version}" if version else None
-            log_spending_task(run_ids[candidate.name], results[-1].epsilon_spent, named)
+            if earlier := before.get(candidate.name):
+                result = Result(candidate, evaluations[candidate.name], earlier.version, metrics=earlier.metrics)
+            else:
+                version, metrics = release(job, candidate, ratings, reservations.get(candidate.name), own)
+                result = Result(candidate, evaluations[candidate.name], version, bill(job, candidate), metrics)
+            results.append(result)
+            named = f"{job.source}.{candidate.name} v{result.version}" if result.version else None
+            log_spending_task(run_ids[candidate.name], result.epsilon_spent, named)
             step()
         if any(result.version for result in results) and ledger.budget(job.source):
             note_task(current_state(), job.source, whole(ratings))
     if any(result.version for result in results):
         entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
         leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
-    return results
+    return Done(results, finished)
+
+
+def finish_interrupted_runs(job: Job) -> list[Finished]:
+    """Publish what runs had paid for that ended in the middle, and give back what they had only reserved.
+
+    Unless this run is one that publishes nothing: then the next one does it.
+    """
+    if not (job.publish and something_was_interrupted(current_state())):
+        return []
+    stage("Finishing what an interrupted run had paid for")
+    return finish_interrupted_task(current_state())
+
+
+def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> dict[str, Finished]:
+    """What an interrupted run has paid for and published alike, by recommender."""
+    wanted = {candidate.name: (candidate, receipt(bill(job, candidate))) for candidate in chosen}
+    return {
+        one.recommender: one
+        for one in sorted(finished, key=lambda one: one.at)  # the newest of each
+        if one.version and one.source == job.source and wanted.get(one.recommender) == (one.candidate, one.paid)
+    }
 
 
 def releasable(job: Job, budget: Budget | None) -> Callable[[Guarantee], bool]:
@@ -116,15 +158,13 @@ def releasable(job: Job, budget: Budget | None) -> Callable[[Guarantee], bool]:
 
 
 @contextmanager
-def reserved(ledger: Ledger, job: Job, to_release: list[Candidate]) -> Iterator[dict[str, Reservation]]:
+def reserved(
+    ledger: Ledger, job: Job, to_release: list[Candidate]
+) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     bills = [bill(job, candidate) for candidate in to_release]
-    reservations = ledger.reserve(bills, require_budget=job.require_budget)
-    try:
-        yield {reservation.recommender: reservation for reservation in reservations}
-    finally:
-        for reservation in reservations:
-            reservation.close()
+    with paying(current_state(), ledger, bills, require_budget=job.require_budget) as (own, reservations):
+        yield own, {reservation.recommender: reservation for reservation in reservations}
 
 
 def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
@@ -169,13 +209,13 @@ def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> d
 
 
 def release(
-    job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None
+    job: Job, candidate: Candidate, ratings: Ratings, reservation: Reservation | None, own: RunFolder
 ) -> tuple[str | None, PaidMetrics | None]:
-    """Pay, fit, publish; nothing of it without a reservation. The version, and its metrics where paid for."""
+    """Pay, fit, keep, publish; nothing of it without a reservation. The version, and its metrics where paid for."""
     if reservation is None:
         return None, None
     go_on()
-    fitted = fit_private_task(
-        candidate.recommender, whole(ratings), candidate.specification, reservation, candidate.metrics
+    fitted = fit_and_keep_task(
+        candidate.recommender, whole(ratings), candidate.specification, reservation, candidate.metrics, own
     )
     return publish_task(job.source, candidate, whole(fitted), reservation), PaidMetrics.of(fitted)

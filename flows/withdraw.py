@@ -16,9 +16,11 @@ from tasks.batch_list import one_at_a_time, recommenders_with_batches
 from tasks.batches import open_withdrawal, release_before
 from tasks.ledger import Charge, Ledger
 from tasks.publishing import publish
+from tasks.recovery import finish_interrupted
 from tasks.registry import require_same_ledger
+from tasks.runs import paying
 from tasks.state import current_state
-from tasks.training import fit_private
+from tasks.training import fit_and_keep
 
 WITHDRAWAL: BatchKind = "withdrawal"
 
@@ -41,7 +43,7 @@ def withdraw(user: str, source: str | None) -> list[str]:
             "user's ratings from your data, and the next `jali run` is without them."
         ]
     require_same_ledger(source, ledger)
-    lines = []
+    lines = [one.sentence for one in finish_interrupted(current_state())]
     with one_at_a_time(source):
         for name in names:
             before = release_before(source, name)
@@ -95,9 +97,6 @@ def _released(ledger: Ledger, source: str, candidate: Candidate, ratings: Rating
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     charge = Charge(source, candidate.name, candidate.guarantee, event, fraction)
-    (reservation,) = ledger.reserve([batch_bill(charge, WITHDRAWAL)])
-    try:
-        release = fit_private(candidate.recommender, ratings, specification, reservation)
+    with paying(current_state(), ledger, [batch_bill(charge, WITHDRAWAL)]) as (own, (reservation,)):
+        release = fit_and_keep(candidate.recommender, ratings, specification, reservation, None, own)
         return publish(source, candidate, release, reservation)
-    finally:
-        reservation.close()

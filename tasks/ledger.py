@@ -201,10 +201,7 @@ class Ledger:
           SpecError: there is no such charge, or no reason is given.
           Refused: it was published, given back or voided.
         """
-        if not reason.strip():
-            raise SpecError(
-                "a charge is voided with a reason: say with --reason why nothing of the release can have left."
-            )
+        require_reason(reason)
         reservation = self.reservation(name)
         if "void" not in MAY_FOLLOW[reservation.state]:
             how = {"publish": "published, and what was released cannot be taken back", "cancel": "given back already"}
@@ -288,6 +285,12 @@ class Ledger:
             has_budget = _budget(_entries(page), source) is not None
         if has_budget:
             remember(self._state, source, head, self._state.ledger_url)
+
+
+def require_reason(reason: str) -> None:
+    """Raise SpecError where no reason is given for voiding a charge."""
+    if not reason.strip():
+        raise SpecError("a charge is voided with a reason: say with --reason why nothing of the release can have left.")
 
 
 LEAST_ID = 6

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import models.release
 from models.candidate import Candidate
-from models.errors import JaliError, NotReleasable
+from models.errors import NotReleasable
 from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.figures import release_figure, save_figures
@@ -49,7 +49,7 @@ MODEL_NOTE = (
 
 @guarded("Publication")
 def publish(source: str, candidate: Candidate, release: Release, reservation: Reservation) -> str:
-    """Log and register the release; returns the version. What fails half-way is taken back.
+    """Log and register the release; returns the version. What fails half-way is taken back, and stays spent.
 
     Raises:
       NotReleasable: the reservation did not pay for this release.
@@ -64,43 +64,44 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
     client = open_tracking(state)
     experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
     tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
-    run_id = client.create_run(experiment, run_name=candidate.label, tags=tags).info.run_id
     try:
+        run_id = client.create_run(
+            experiment, run_name=candidate.label, tags={**tags, RESERVATION: reservation.id}
+        ).info.run_id
         _log_settings(client, run_id, candidate, release, reservation)
         number = _register(source, candidate, release, run_id, client, reservation)
         client.set_terminated(run_id, "FINISHED")
         reservation.published(f"version {number}")
     except BaseException:  # an interrupt too: nothing half-published may stay
-        left = _take_back(client, experiment, run_id, f"{source}.{candidate.name}", reservation)
-        with contextlib.suppress(JaliError):  # the first error is the one to tell
-            reservation.failed(f"spent; could not take back {left}" if left else "spent; nothing was published")
+        with contextlib.suppress(Exception):  # the first error is the one to tell, and the next run tries again
+            take_back(client, source, candidate.name, reservation.id)
         raise
     return number
 
 
-def _take_back(client: MlflowClient, experiment: str, run_id: str, name: str, reservation: Reservation) -> str:
-    """Delete version, logged model and run of a publication that failed; returns what could not be deleted."""
+def published_version(client: MlflowClient, source: str, recommender: str, reservation_id: str) -> str | None:
+    """The version that this reservation paid for; None where none is registered."""
+    found = client.search_model_versions(f"name = '{source}.{recommender}' and {_paid_by(reservation_id)}")
+    return str(found[0].version) if found else None
 
-    def versions() -> None:
-        for found in client.search_model_versions(f"name = '{name}'"):
-            if found.tags.get(RESERVATION) == reservation.id:
-                client.delete_model_version(name, found.version)
 
-    def models() -> None:
-        for model in client.search_logged_models([experiment]):
-            if model.source_run_id == run_id:
-                client.delete_logged_model(model.model_id)
+def take_back(client: MlflowClient, source: str, recommender: str, reservation_id: str) -> None:
+    """Delete whatever the publication of a release has made so far: version, logged model and run."""
+    experiment = client.get_experiment_by_name(f"{source}.releases")
+    if experiment is None:
+        return
+    number = published_version(client, source, recommender, reservation_id)
+    if number is not None:
+        client.delete_model_version(f"{source}.{recommender}", number)
+    for run in client.search_runs([experiment.experiment_id], _paid_by(reservation_id)):
+        for model in client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run.info.run_id}'"):
+            client.delete_logged_model(model.model_id)
+        client.delete_run(run.info.run_id)
 
-    def run() -> None:
-        client.delete_run(run_id)
 
-    left = []
-    for what, delete in (("the version", versions), ("the logged model", models), ("the run", run)):
-        try:
-            delete()
-        except Exception:
-            left.append(what)
-    return ", ".join(left)
+def _paid_by(reservation_id: str) -> str:
+    """MLflow's filter for runs and versions."""
+    return f"tags.`{RESERVATION}` = '{reservation_id}'"
 
 
 def _log_settings(

@@ -28,6 +28,7 @@ from models.release import Release
 from tasks.batch_list import keep_moves, require_whole
 from tasks.guard import guarded
 from tasks.ledger import Reservation
+from tasks.runs import Pending, RunFolder
 from tasks.unstored import unstored_task
 
 
@@ -134,6 +135,20 @@ def fit_private(
     return metrics.measure(release.factors, own, left_out, specification.unit, ExactNoise()).added_to(release)
 
 
+def fit_and_keep(
+    recommender: Recommender,
+    ratings: Ratings,
+    specification: PrivacySpecification,
+    reservation: Reservation,
+    metrics: PrivateMetrics | None,
+    own: RunFolder,
+) -> Release:
+    """Fit for release, and put the release on the disk before anything can lose what was paid for."""
+    release = fit_private(recommender, ratings, specification, reservation, metrics)
+    own.keep(reservation.id, Pending(reservation.source, release))
+    return release
+
+
 deal_task = unstored_task(deal, "deal")
 evaluate_fold_task = unstored_task(evaluate_fold, "evaluate fold", run_name="{recommender.name} fold {fold}")
-fit_private_task = unstored_task(fit_private, "fit for release", run_name="fit {recommender.name} for release")
+fit_and_keep_task = unstored_task(fit_and_keep, "fit for release", run_name="fit {recommender.name} for release")

@@ -292,6 +292,7 @@ def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_
     again = clean(jali(tmp_path, "run", *arguments))
     assert again.returncode == 0, again.stderr
     assert " v1\n" in again.stdout
+    assert outcomes(tmp_path) == ["given back", "version 1"]
 
 
 def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:

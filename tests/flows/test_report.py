@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from flows.report import write_report
+from flows.job import candidates, make_job
+from flows.report import closing_lines, report, write_report
+from flows.run import Done, Result, bill, paid_before
 from models.errors import EnvironmentFault, SpecError
+from models.release import ItemFactors, Release
 from tasks import progress
 from tasks.paths import require_writable
+from tasks.recovery import Finished, Receipt, receipt
+from tasks.runs import Pending
+from tasks.training import Evaluation, FoldScores
 
 
 def test_a_report_that_cannot_be_written_is_found_out_before_the_work(tmp_path: Path) -> None:
@@ -51,3 +59,56 @@ def test_an_interrupt_that_python_lost_is_raised_at_the_next_step(monkeypatch: p
     for do in (progress.step, progress.go_on, lambda: progress.stage("Paying")):
         with pytest.raises(KeyboardInterrupt):
             do()
+
+
+JOB = make_job({"source": "films", "recommenders": "pdp-histogram"})
+(CANDIDATE,) = candidates(JOB)
+EVALUATION = Evaluation((FoldScores(0, None, None, None, 0.1, 0.2),))
+RECEIPT = receipt(bill(JOB, CANDIDATE))
+
+
+def left_behind(paid: Receipt = RECEIPT, source: str = "films", version: str | None = "3") -> Finished:
+    about = {
+        "recommender": CANDIDATE.name,
+        "settings": CANDIDATE.recommender.model_dump(mode="json"),
+        "privacy": CANDIDATE.specification.model_dump(mode="json"),
+        "guarantee": CANDIDATE.guarantee.model_dump(mode="json"),
+    }
+    kept = Pending(source, Release(ItemFactors(*np.ones((3, 1))), ("a",), ("A",), 1, 5, 1, about))
+    return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, kept)
+
+
+def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowhere_else() -> None:
+    same = left_behind()
+    assert paid_before(JOB, [CANDIDATE], [same]) == {"pdp-histogram": same}
+    dearer = make_job({"source": "films", "recommenders": "pdp-histogram", "privacy": {"epsilon": 2}})
+    finer = make_job({**JOB.model_dump(exclude_unset=True), "settings": {"pdp-histogram": {"threshold": 0.5}}})
+    for other in (dearer, finer):
+        assert paid_before(other, candidates(other), [left_behind()]) == {}
+    more = receipt([*bill(JOB, CANDIDATE), replace(*bill(JOB, CANDIDATE), purpose="private metrics")])
+    batch = receipt([replace(*bill(JOB, CANDIDATE), series="pdp-histogram batches")])
+    for unlike in (left_behind(more), left_behind(batch), left_behind(source="books"), left_behind(version=None)):
+        assert paid_before(JOB, [CANDIDATE], [unlike]) == {}
+
+
+def test_a_release_that_was_paid_before_is_shown_and_costs_nothing_again() -> None:
+    done = Done([Result(CANDIDATE, EVALUATION, "3")], [left_behind()])
+    assert report(JOB, done.results, 1.0)["privacy"]["epsilon_spent"] == {}
+    assert report(JOB, done.results, 1.0)["recommenders"][0]["epsilon_spent"] == 0
+    said = closing_lines(JOB, done, 1.0)
+    assert (
+        "films.pdp-histogram v3 is published from the run that was interrupted on 2026-11-20 at 17:05 UTC; "
+        "nothing was charged again." in said
+    )
+    assert "Run again for a new release." in said
+    assert "This run spent nothing." in said
+
+
+def test_what_was_given_back_or_lost_is_said() -> None:
+    gone = replace(left_behind(version=None), kept=None)
+    done = Done([Result(CANDIDATE, EVALUATION, "4", bill(JOB, CANDIDATE))], [gone, replace(gone, gave_back=True)])
+    said = closing_lines(JOB, done, 1.0)
+    assert any("stays charged; `jali ledger void abc123 --reason ...`" in line for line in said)
+    assert any(line.endswith("had reserved was given back.") for line in said)
+    assert "Run again for a new release." not in said
+    assert "This run spent at most ε=1 for any rating of films (add or remove)." in said

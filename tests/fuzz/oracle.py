@@ -21,7 +21,7 @@ import flows.reproduce
 import flows.run
 import tasks.loading
 from flows.job import Job, candidates
-from flows.run import Result, releasable, reserved
+from flows.run import Done, Result, releasable, reserved
 from models.candidate import Candidate
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch
@@ -131,13 +131,13 @@ def no_prefect() -> Iterator[Callable[[], None]]:
     yield lambda: None
 
 
-def rehearse(job: Job) -> list[Result]:
+def rehearse(job: Job) -> Done:
     """What the flow does, in its order, without servers: one fold, the final fit, nothing published."""
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
     alone = one_at_a_time(job.source) if job.batch else nullcontext()
-    with alone, reserved(ledger, job, to_release) as reservations:
+    with alone, reserved(ledger, job, to_release) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)
@@ -153,7 +153,7 @@ def rehearse(job: Job) -> list[Result]:
             if reservation := reservations.get(chosen_one.name):
                 fit_private(what, ratings, promised, reservation, chosen_one.metrics)
             results.append(Result(chosen_one, Evaluation((fold,)), None))
-        return results
+        return Done(results, [])
 
 
 def read_only(names: list[str], job: Job) -> None:
