@@ -124,7 +124,7 @@ def run(job: Job) -> Done:
             note_task(current_state(), job.source, whole(ratings))
     if any(result.version for result in results):
         entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
-        leave_ledger_task(job.source, HEADINGS, rows_of(entries), totals(ledger, job.source))
+        leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
     return Done(results, finished)
 
 

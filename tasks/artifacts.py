@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
+from io import BytesIO
 
 from tasks.guard import guarded
+from tasks.ledger import Ledger
+from tasks.ledger_figure import ledger_figure
 from tasks.unstored import unstored_task
 
 
 @guarded("Leaving the ledger in Prefect")
-def leave_ledger(source: str, headings: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> None:
-    """The ledger of a source as an artifact, a version for every run."""
+def leave_ledger(
+    source: str, ledger: Ledger, headings: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]
+) -> None:
+    """The ledger of a source as an artifact, a version for every run: figure, sums and table."""
     from prefect.artifacts import create_markdown_artifact
 
     table = [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
+    picture = BytesIO()
+    ledger_figure(source, ledger.history(source), ledger.budget(source)).savefig(picture, dpi=90)
+    figure = f"![What was spent on {source}](data:image/png;base64,{b64encode(picture.getvalue()).decode()})"
     create_markdown_artifact(
-        "\n".join([*table, "", *(f"- {line}" for line in lines)]),
+        "\n".join([figure, "", *(f"- {line}" for line in lines), "", *table]),
         key=f"ledger-{re.sub('[^a-z0-9]+', '-', source.lower()).strip('-')}",
         description=f"What was spent on {source}, and what is left",
     )
