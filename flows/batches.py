@@ -8,18 +8,21 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
 from flows.job import Job
 from models.batch import BatchKind
-from tasks.batch_list import series_of
-from tasks.ledger import Charge
+from models.errors import Refused
+from tasks.batch_list import series_of, somebody_is_kept_out
+from tasks.ledger import Charge, Ledger
+from tasks.state import current_state
 
 
 def batch_bill(charge: Charge, kind: BatchKind) -> tuple[Charge, ...]:
-    """What a batch costs, whatever is in it: of all batches of its source a rating pays one, and corrections on top.
+    """What a batch costs, whatever is in it: of all batches of its source a rating pays one, of all
+    withdrawals one, its own user's, and corrections on top.
 
     Args:
       charge: what a release of its own would cost, under the guarantee of such a batch.
     """
     if kind == "withdrawal":
-        return (replace(charge, purpose="corrections"),)
+        return (replace(charge, purpose="withdrawal", series=f"{charge.recommender} withdrawals"),)
     entering = replace(charge, series=series_of(charge.recommender))
     if kind == "fresh":
         return (entering,)
@@ -29,6 +32,19 @@ def batch_bill(charge: Charge, kind: BatchKind) -> tuple[Charge, ...]:
     twice = DiscreteLaplaceDpEvent(promise.epsilon, 1)
     corrections = replace(charge, event=twice, fraction=None if share is None else 2 * share, purpose="corrections")
     return (replace(entering, guarantee=once), corrections)
+
+
+def require_batches(job: Job, ledger: Ledger) -> None:
+    """Raise Refused if a run that is no batch would release the ratings of people who withdrew from the batches."""
+    if job.batch or not job.publish:
+        return
+    withdrawn = any(entry.purpose == "withdrawal" for entry in ledger.entries(job.source))
+    if withdrawn or somebody_is_kept_out(current_state(), job.source):
+        raise Refused(
+            f"{job.source} is released in batches, and people have withdrawn from it: a run without --batch would "
+            "release their ratings again. Nothing was charged. Add --batch, or delete their ratings and release the rest "
+            "under another --source."
+        )
 
 
 def batch_lines(job: Job) -> list[str]:

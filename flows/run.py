@@ -12,7 +12,7 @@ from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.batches import batch_bill
+from flows.batches import batch_bill, require_batches
 from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
@@ -89,6 +89,7 @@ def run(job: Job) -> Done:
     remember_termination()
     stage("Opening MLflow and the ledger")
     ledger = Ledger(current_state())
+    require_batches(job, ledger)
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     require_tracking_task(current_state())
     require_same_ledger_task(job.source, ledger)
@@ -120,11 +121,10 @@ def run(job: Job) -> Done:
             named = f"{job.source}.{candidate.name} v{result.version}" if result.version else None
             log_spending_task(run_ids[candidate.name], result.epsilon_spent, named)
             step()
-        if any(result.version for result in results) and ledger.budget(job.source):
+        if any(result.version for result in results):
             note_task(current_state(), job.source, whole(ratings))
-    if any(result.version for result in results):
-        entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
-        leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
+            entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
+            leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
     return Done(results, finished)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 from flows.batches import batch_bill
 from models.batch import BatchKind
 from models.candidate import Candidate
-from models.errors import SpecError, shown
+from models.errors import BudgetExceeded, SpecError, shown
 from models.index import make_recommender
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
+from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import Release
-from tasks.batch_list import one_at_a_time, recommenders_with_batches
+from tasks.batch_list import keep_out, one_at_a_time, recommenders_with_batches
 from tasks.batches import open_withdrawal, release_before
 from tasks.ledger import Charge, Ledger
 from tasks.publishing import publish
@@ -30,7 +31,8 @@ def withdraw(user: str, source: str | None) -> list[str]:
 
     Raises:
       SpecError: no user is named, or no such source.
-      Refused: the list of what was released is not whole, or the budget has no room.
+      Refused: the list of what was released is not whole, or the budget has no room; later batches are without the
+        user all the same.
     """
     if not user:
         raise SpecError("name the user whose ratings are to leave, as the ratings name them.")
@@ -45,6 +47,7 @@ def withdraw(user: str, source: str | None) -> list[str]:
     require_same_ledger(source, ledger)
     lines = [one.sentence for one in finish_interrupted(current_state())]
     with one_at_a_time(source):
+        keep_out(source, user)
         for name in names:
             before = release_before(source, name)
             assert before is not None  # batches were published, and the list was whole
@@ -69,14 +72,20 @@ def _withdrawn(ledger: Ledger, source: str, before: Release, user: str) -> list[
     ratings = open_withdrawal(source, candidate.recommender, before, user)
     if ratings is None:
         return [
-            f"No batch of {source} holds ratings of this user: nothing was released anew and nothing charged. Delete "
-            "the user's ratings from your data, so that none will."
+            f"No batch of {source} holds ratings of this user, and none will: nothing was released anew and nothing "
+            "charged. Delete the user's ratings from your own data."
         ]
-    version = _released(ledger, source, candidate, ratings)
+    try:
+        version = _released(ledger, source, candidate, ratings)
+    except BudgetExceeded as error:
+        raise BudgetExceeded(
+            f"{error} From now on no batch takes in ratings of this user; those released stay."
+        ) from None
     return [
         f"{source}.{candidate.name} v{version} is without this user's ratings, up to noise, and no later batch takes "
         "them in.",
-        f"It cost each of these ratings one more release (ε={candidate.guarantee.epsilon:g}), as the ledger says.",
+        f"It cost each of these ratings one more release (ε={candidate.guarantee.epsilon:g}); of all withdrawals a "
+        "rating pays its own user's alone, so the ledger counts one.",
         "What cannot be undone: older versions still hold them, under their guarantee, and so does whoever has a copy. "
         "That somebody withdrew can be seen; who, cannot.",
         "What is left to you: delete the user's ratings from your own data, and older versions from the registry if "
@@ -85,10 +94,11 @@ def _withdrawn(ledger: Ledger, source: str, before: Release, user: str) -> list[
 
 
 def _candidate(about: Any) -> Candidate:
-    """What the newest batch was, as a withdrawal; its catalogue is public by now."""
+    """What the newest batch was, as a withdrawal; whether the catalogue is public stays as it was."""
     recommender = make_recommender(about["recommender"], about["settings"])
     specification = PrivacySpecification.model_validate(about["privacy"])
-    guarantee = recommender.guarantee(specification, public_catalogue=True, batch=WITHDRAWAL)
+    public = CATALOGUE_FROM_RATINGS not in about["guarantee"]["weaknesses"]
+    guarantee = recommender.guarantee(specification, public_catalogue=public, batch=WITHDRAWAL)
     return Candidate(recommender, specification, guarantee)
 
 

@@ -29,6 +29,8 @@ IN_ONE_BATCH = (
     "whether and when a rating comes does not depend on other ratings, and the list of what was released is kept"
 )
 
+THAT_SOMEBODY_WITHDREW = "that somebody withdrew, whose ratings batches held, is no secret; who it was, is"
+
 
 @dataclass(frozen=True, eq=False)
 class Told:
@@ -109,7 +111,8 @@ class Record(Private):
     Args:
       is_published: whether the batch became a release. One that was paid for and failed is no part of the histogram,
         and its ratings have had their turn all the same.
-      left: shape (k,), who has withdrawn.
+      left: shape (k,), who has withdrawn, or asked to: no batch takes them in.
+      taken_out: shape (m,), for whom a withdrawal was paid, and whether it is published; shape (m,).
     """
 
     users: Hashes
@@ -118,6 +121,8 @@ class Record(Private):
     steps: Steps
     is_published: Mask
     left: Hashes
+    taken_out: Hashes
+    is_out: Mask
 
 
 def next_batch(
@@ -223,6 +228,7 @@ def in_batches(promise: Guarantee, kind: BatchKind) -> Guarantee:
     A corrected rating moves in two cells, and one that is taken out in one: each time at most what entering costs.
     """
     assert promise.epsilon is not None
+    further = (IN_ONE_BATCH, THAT_SOMEBODY_WITHDREW) if kind == "withdrawal" else (IN_ONE_BATCH,)
     at_most = {"fresh": promise.epsilon, "corrected": 2 * promise.epsilon, "withdrawal": promise.epsilon}[kind]
     sentence = {
         "fresh": "Each rating pays once, in the batch in which it is first released: {0} The batches before keep the "
@@ -235,7 +241,7 @@ def in_batches(promise: Guarantee, kind: BatchKind) -> Guarantee:
     return promise.model_copy(
         update={
             "epsilon": at_most,
-            "conditions": (*promise.conditions, IN_ONE_BATCH),
+            "conditions": (*promise.conditions, *further),
             "sentence": sentence.format(promise.sentence),
             "reference": "docs/guarantees.md#batches",
         }

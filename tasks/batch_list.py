@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from tasks.state import State, current_state
 
 SEAL_BYTES = 32
 ROW = np.dtype([("user", "<u8"), ("item", "<u8"), ("level", "<i2"), ("steps", "<i4")])
+KEPT_OUT = "kept-out"
+"""The file of those who asked to be in no batch: their hashes, under a seal."""
+
 LEFT = -1
 """The level in the row of a user who has withdrawn."""
 
@@ -99,13 +103,34 @@ def read_record(state: State, source: str, recommender: str) -> Record:
                 f"a batch of {source} was paid for and its release is not published yet. Run again once it is, or, if "
                 f"nothing of it can have left, `jali ledger void {reservation[:8]} --reason ...`."
             )
-        parts.append(_rows(key, reservation, _require_file(state, source, reservation)))
+        parts.append(_sealed(key, reservation, _require_file(state, source, reservation), ROW))
         published.append(np.full(len(parts[-1]), stands == "publish"))
     rows, is_published = np.concatenate(parts), np.concatenate(published)
     has_left = rows["level"] == LEFT
-    moved = rows[~has_left]
+    moved, out = rows[~has_left], rows["user"][has_left]
     levels, steps = (moved[name].astype(np.int64) for name in ("level", "steps"))
-    return Record(moved["user"], moved["item"], levels, steps, is_published[~has_left], rows["user"][has_left])
+    left = np.union1d(out, _kept_out(state, source))
+    return Record(
+        moved["user"], moved["item"], levels, steps, is_published[~has_left], left, out, is_published[has_left]
+    )
+
+
+def keep_out(source: str, user: str) -> None:
+    """Let no later batch take in ratings of this user; costs nothing, and does not depend on any rating."""
+    state = current_state()
+    users = np.union1d(_kept_out(state, source), label_hashes(list_key(state), "user", [user]))
+    content = users.astype("<u8").tobytes()
+    _write_whole(_folder(state, source) / KEPT_OUT, _seal(list_key(state), KEPT_OUT, content) + content)
+
+
+def somebody_is_kept_out(state: State, source: str) -> bool:
+    """Whether people have asked to be left out of the batches of this source."""
+    return (_folder(state, source) / KEPT_OUT).exists()
+
+
+def _kept_out(state: State, source: str) -> np.ndarray:
+    file = _folder(state, source) / KEPT_OUT
+    return _sealed(list_key(state), KEPT_OUT, file, np.dtype("<u8")) if file.exists() else np.empty(0, "<u8")
 
 
 def recommenders_with_batches(ledger: Ledger, source: str) -> list[str]:
@@ -121,7 +146,7 @@ def batches_of(state: State, source: str, recommender: str) -> dict[str, ChargeS
         for entry in Ledger(state).entries(source)
         if entry.recommender == recommender
         and entry.state in SPENT
-        and (entry.series == series_of(recommender) or entry.purpose == "corrections")
+        and (entry.series == series_of(recommender) or entry.purpose in ("corrections", "withdrawal"))
     }
 
 
@@ -152,15 +177,15 @@ def _require_file(state: State, source: str, reservation: str) -> Path:
     return file
 
 
-def _rows(key: bytes, reservation: str, file: Path) -> np.ndarray:
+def _sealed(key: bytes, name: str, file: Path, kind: np.dtype[Any]) -> np.ndarray:
     raw = file.read_bytes()
     seal, content = raw[:SEAL_BYTES], raw[SEAL_BYTES:]
-    if not hmac.compare_digest(seal, _seal(key, reservation, content)):
+    if not hmac.compare_digest(seal, _seal(key, name, content)):
         raise Refused(
             f"{file} is not as it was written, or {file.parents[1]}.key is not the key it was written with. Restore "
             "both from a backup."
         )
-    return np.frombuffer(content, ROW)
+    return np.frombuffer(content, kind)
 
 
 def _seal(key: bytes, reservation: str, content: bytes) -> bytes:

@@ -39,13 +39,18 @@ def open_withdrawal(source: str, recommender: Recommender, before: Release, user
     """What takes a user's ratings out of the batches; None where no batch took in any, or they are out already.
 
     Raises:
-      Refused: the list is not whole, or a batch that was paid for is not out yet.
+      Refused: the list is not whole, a batch that was paid for is not out yet, or a withdrawal of the user failed.
     """
     state = current_state()
     record = read_record(state, source, recommender.name)
     key = list_key(state)
     (code,) = label_hashes(key, "user", [user])
-    if code not in record.users or code in record.left:
+    if code in record.taken_out[~record.is_out]:
+        raise Refused(
+            f"a withdrawal from {source} of this very user was paid for and failed. If nothing of it can have left, "
+            "take it back with `jali ledger void ID --reason ...` (`jali ledger show` has the ID), and withdraw again."
+        )
+    if code not in record.users or code in record.taken_out:
         return None
     items = label_hashes(key, "item", before.items)
     return withdrawal(code, user, items, recommender.catalogue_of(before), record, before)

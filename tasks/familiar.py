@@ -1,7 +1,6 @@
 """Whether ratings under a new name are those of a source with a budget: a guard against a renamed file.
 
-Of every source with a budget that something was released on, this account keeps a sketch of the ratings in its own
-folder: the smallest of the keyed hashes of (user, item, level). Without the key, which lies beside them, they say
+Of every source that something was released on, this account keeps a sketch of the ratings in its own folder: the smallest of the keyed hashes of (user, item, level). Without the key, which lies beside them, they say
 nothing; like the ratings they stay inside. Comparing the smallest hashes of two sets estimates how alike the sets are
 (Broder, SEQUENCES 1997).
 """
@@ -19,6 +18,7 @@ from models.errors import EnvironmentFault, NotReleasable, shown
 from models.privacy.keyed_hash import pair_uniforms
 from models.ratings import Doubles, Ratings
 from tasks.guard import guarded
+from tasks.ledger_witness import is_remembered
 from tasks.private_key import private_key
 from tasks.state import State
 from tasks.unstored import unstored_task
@@ -31,7 +31,11 @@ ALIKE = 0.5
 @guarded("Comparing the ratings with those that have a budget")
 def require_unfamiliar(state: State, source: str, ratings: Ratings) -> None:
     """Raise NotReleasable if these are the ratings of another source, one with a budget."""
-    others = [file for file in _folder(state).glob("*.npy") if file != _file(state, source)]
+    others = [
+        file
+        for file in _folder(state).glob("*.npy")
+        if file != _file(state, source) and is_remembered(state, unquote(file.stem))
+    ]
     if not others:
         return
     own = sketch(_key(state), ratings)
@@ -44,9 +48,9 @@ def require_unfamiliar(state: State, source: str, ratings: Ratings) -> None:
             )
 
 
-@guarded("Noting which ratings have a budget")
+@guarded("Noting which ratings were released")
 def note(state: State, source: str, ratings: Ratings) -> None:
-    """Keep the sketch of a source with a budget, for later runs under other names."""
+    """Keep the sketch of a source, for later runs under other names."""
     _folder(state).mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.NamedTemporaryFile(dir=_folder(state), prefix=".new-", delete=False) as new:
         np.save(new, sketch(_key(state), ratings))
@@ -94,4 +98,4 @@ def _file(state: State, source: str) -> Path:
 
 
 require_unfamiliar_task = unstored_task(require_unfamiliar, "compare with the ratings that have a budget")
-note_task = unstored_task(note, "note which ratings have a budget")
+note_task = unstored_task(note, "note which ratings were released")

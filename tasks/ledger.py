@@ -25,7 +25,7 @@ from tasks.ledger_witness import remember, require_remembered
 from tasks.state import State as StateFolder
 
 State = Literal["reserve", "commit", "publish", "cancel", "fail", "void", "budget"]
-Purpose = Literal["release", "private metrics", "corrections", "budget"]
+Purpose = Literal["release", "private metrics", "corrections", "withdrawal", "budget"]
 Events = tuple[str, Mapping[Purpose, str]]
 """A recommender, and the events that a fit of it is paid for with."""
 

@@ -56,5 +56,10 @@ def require_remembered(state: State, source: str, page: Page, url: str) -> None:
         )
 
 
+def is_remembered(state: State, source: str) -> bool:
+    """Whether this account knows of a budget of the source."""
+    return _file(state, source).exists()
+
+
 def _file(state: State, source: str) -> Path:
     return state.own_folder / "budgets" / f"{quote(source, safe=' ')}.json"

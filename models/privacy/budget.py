@@ -105,16 +105,21 @@ class Budget(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
             return
         names = ", ".join(dict.fromkeys(amount.name for amount in more))
         option = "--fraction" if self.epsilon is None else "--epsilon"
+        if after == inf:
+            raise BudgetExceeded(
+                f"{names} would cost a delta, and the budget of {source}, {self}, "
+                f"{'is less' if self.delta else 'has none'}. Nothing was charged and no rating was read. Give the budget a "
+                f"delta, for example with `jali ledger budget {source} --epsilon {self.most:g} --delta 1e-6` and its unit."
+            )
         raise BudgetExceeded(
-            f"{names} would bring {source} to {self._amount(after)}; its budget is {self}, of which "
-            f"{self._amount(self.spent(before))} is spent or reserved and {self._amount(self.left(before))} is left. "
+            f"{names} would bring {source} to {self.amount(after)}; its budget is {self}, of which "
+            f"{self.amount(self.spent(before))} is spent or reserved and {self.amount(self.left(before))} is left. "
             f"Nothing was charged and no rating was read. Take a smaller {option}, or ask whoever keeps the budget."
         )
 
-    def _amount(self, number: float) -> str:
-        if number == inf:
-            return f"no epsilon at all at δ={self.delta:g}"
-        return f"{number:.4g} of it" if self.epsilon is None else f"ε={number:.4g}"
+    def amount(self, number: float) -> str:
+        """So much of it, in words."""
+        return f"{number:.4g} times the whole" if self.epsilon is None else f"ε={number:.4g}"
 
 
 def _pure(epsilon: float, unit: Unit, relation: Relation) -> Amount:

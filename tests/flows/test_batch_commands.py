@@ -84,7 +84,7 @@ def test_three_nights_cost_what_one_does_and_a_withdrawal_one_more(three_nights:
     assert said.count("No batch of films holds ratings of this user") == 2  # a stranger, and who has withdrawn
     entries = Ledger(state).entries()
     assert [entry.outcome for entry in entries] == ["version 1", "version 2", "version 3", "version 4"]
-    assert [entry.purpose for entry in entries] == ["release"] * 3 + ["corrections"]
+    assert [entry.purpose for entry in entries] == ["release"] * 3 + ["withdrawal"]
     stored = b"".join(path.read_bytes() for path in state.folder.rglob("*") if path.is_file())
     assert SECRET.encode() not in stored
 

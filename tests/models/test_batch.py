@@ -25,7 +25,12 @@ from tests.recorder import Recorder
 
 POLICY = PrivacySpecification(policy=Policy())
 KEY = bytes(32)
-NOTHING = Record(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.int64, np.int64, np.bool_, np.uint64)))
+NOTHING = Record(
+    *(
+        np.zeros(0, kind)
+        for kind in (np.uint64, np.uint64, np.int64, np.int64, np.bool_, np.uint64, np.uint64, np.bool_)
+    )
+)
 
 
 def hashes(kind: str, labels: Sequence[str]) -> Any:
@@ -81,7 +86,12 @@ class History:
 def recorded(record: Record, moves: Moves, users: Any, items: Any, *, is_published: bool) -> Record:
     more = users[moves.users], items[moves.items], moves.levels, moves.steps, np.full(len(moves.steps), is_published)
     columns = (record.users, record.items, record.levels, record.steps, record.is_published)
-    return Record(*(np.concatenate(pair) for pair in zip(columns, more, strict=True)), record.left)
+    return Record(
+        *(np.concatenate(pair) for pair in zip(columns, more, strict=True)),
+        record.left,
+        record.taken_out,
+        record.is_out,
+    )
 
 
 def growing_tables(n_batches: int = 4, seed: int = 3) -> list[Ratings]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flows.batches import batch_bill
+from flows.batches import batch_bill, require_batches
+from flows.job import make_job
 from flows.withdraw import withdraw
-from models.batch import BatchKind, Record
+from models.batch import Batch, BatchKind, Record, moves_of, told_by
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, Refused, SpecError
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
-from tasks.batch_list import keep_moves, one_at_a_time, read_record, require_whole
-from tasks.batches import open_batch
+from models.release import ItemFactors, Release
+from tasks.batch_list import keep_moves, keep_out, one_at_a_time, read_record, require_whole
+from tasks.batches import open_batch, open_withdrawal
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.state import State
 from tasks.training import fit_private
@@ -175,6 +178,59 @@ def test_a_withdrawal_needs_a_user_and_a_source_that_is_known(state: State, rati
         withdraw("7", "books")
     (told,) = withdraw("7", None)
     assert "never released in batches" in told
+
+
+@pytest.mark.parametrize("kind", ["fresh", "withdrawal"])
+def test_of_all_withdrawals_a_rating_pays_one_beside_its_batch(state: State, kind: BatchKind) -> None:
+    """Users withdraw once: another's withdrawal moves none of its cells."""
+    reserved(state).commit(HISTOGRAM.name, EVENT)
+    for _ in range(3):
+        reserved(state, kind).commit(HISTOGRAM.name, EVENT)
+    spent = Ledger(state).spent("films", unit="rating", relation="add_or_remove")
+    assert spent.epsilon == (1 if kind == "fresh" else 2)
+
+
+def test_who_asked_to_be_kept_out_is_in_no_later_batch_and_pays_nothing(ratings: Ratings, state: State) -> None:
+    keep_out("films", ratings.user_labels[3])
+    keep_out("films", "never seen")
+    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
+    assert 3 not in batch.users
+    assert set(batch.users) == set(range(ratings.n_users)) - {3}
+    assert Ledger(state).entries() == []
+    file = state.folder / "batches" / "films" / "kept-out"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(Refused, match="not as it was written"):
+        open_batch("films", HISTOGRAM, ratings, "fresh")
+
+
+def test_a_withdrawal_that_failed_is_voided_before_it_is_tried_again(ratings: Ratings, state: State) -> None:
+    paid_for(ratings, state, becomes="publish")
+    user = ratings.user_labels[3]
+    whole = record(state)
+    before = Release(ItemFactors(*[np.zeros((1, 1))] * 2, np.zeros(1)), ("i0",), ("",), 1, 5, 1)
+    alone = replace(ratings.where(ratings.users == -1), user_labels=(user,))
+    failed = reserved(state, "withdrawal")
+    batch = Batch("withdrawal", told_by(None, ratings.catalogue, ratings.scale), *[np.zeros(0, np.int64)] * 3)
+    keep_moves(failed, replace(alone, batch=batch), moves_of(alone, np.zeros(0, np.int64)))
+    failed.commit(HISTOGRAM.name, EVENT)
+    failed.failed("spent; nothing was published")
+    assert len(record(state).left) == len(whole.left) + 1
+    with pytest.raises(Refused, match="paid for and failed"):
+        open_withdrawal("films", HISTOGRAM, before, user)
+    Ledger(state).void(failed.id, "it was never written")
+    assert user not in record(state).left
+    assert open_withdrawal("films", HISTOGRAM, before, "a stranger") is None
+
+
+def test_after_a_withdrawal_a_run_that_is_no_batch_is_refused(ratings: Ratings, state: State) -> None:
+    job = make_job({"source": "films"})
+    paid_for(ratings, state, becomes="publish")
+    require_batches(job, Ledger(state))
+    keep_out("films", "7")
+    for publish, batch in ((False, False), (True, True)):
+        require_batches(make_job({"source": "films", "publish": publish, "batch": batch}), Ledger(state))
+    with pytest.raises(Refused, match="Add --batch"):
+        require_batches(job, Ledger(state))
 
 
 def test_require_whole_is_silent_where_all_is_there(ratings: Ratings, state: State) -> None:
