@@ -9,12 +9,13 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from flows.job import Job
 from models.batch import BatchKind
 from models.errors import Refused
+from models.privacy.specification import PrivacySpecification
 from tasks.batch_list import series_of, somebody_is_kept_out
 from tasks.ledger import Charge, Ledger
 from tasks.state import current_state
 
 
-def batch_bill(charge: Charge, kind: BatchKind) -> tuple[Charge, ...]:
+def batch_bill(charge: Charge, specification: PrivacySpecification, kind: BatchKind) -> tuple[Charge, ...]:
     """What a batch costs, whatever is in it: of all batches of its source a rating pays one, of all
     withdrawals one, its own user's, and corrections on top.
 
@@ -22,16 +23,31 @@ def batch_bill(charge: Charge, kind: BatchKind) -> tuple[Charge, ...]:
       charge: what a release of its own would cost, under the guarantee of such a batch.
     """
     if kind == "withdrawal":
-        return (replace(charge, purpose="withdrawal", series=f"{charge.recommender} withdrawals"),)
+        series = f"{charge.recommender} withdrawals"
+        return (replace(charge, purpose="withdrawal", series=series, fraction=moved_again(charge, specification, 1)),)
     entering = replace(charge, series=series_of(charge.recommender))
     if kind == "fresh":
         return (entering,)
-    promise, share = charge.guarantee, charge.fraction
+    promise = charge.guarantee
     assert promise.epsilon is not None
     once = promise.model_copy(update={"epsilon": promise.epsilon / 2})  # a correction moves in two cells
     twice = DiscreteLaplaceDpEvent(promise.epsilon, 1)
-    corrections = replace(charge, event=twice, fraction=None if share is None else 2 * share, purpose="corrections")
+    share = moved_again(replace(charge, guarantee=once), specification, 2)
+    corrections = replace(charge, event=twice, fraction=share, purpose="corrections")
     return (replace(entering, guarantee=once), corrections)
+
+
+def moved_again(charge: Charge, specification: PrivacySpecification, n_cells: int) -> float | None:
+    """The largest share of anybody's own epsilon that moving a released rating in so many cells may take.
+
+    The rating may have entered with full weight, under a threshold as small as its own epsilon, and pays the present
+    threshold for it. None where some may own nothing, and where not everybody has an epsilon of their own.
+    """
+    smallest = specification.model_copy(update={"fraction": 1.0}).smallest_epsilon
+    if charge.fraction is None or not smallest > 0:
+        return None
+    assert charge.guarantee.epsilon is not None
+    return n_cells * charge.guarantee.epsilon / smallest
 
 
 def require_batches(job: Job, ledger: Ledger) -> None:
@@ -42,8 +58,8 @@ def require_batches(job: Job, ledger: Ledger) -> None:
     if withdrawn or somebody_is_kept_out(current_state(), job.source):
         raise Refused(
             f"{job.source} is released in batches, and people have withdrawn from it: a run without --batch would "
-            "release their ratings again. Nothing was charged. Add --batch, or delete their ratings and release the rest "
-            "under another --source."
+            "release their ratings again. Nothing was charged. Add --batch, or delete their ratings and release the "
+            "rest under another --source."
         )
 
 

@@ -14,20 +14,24 @@ app = typer.Typer(
     help="What was promised and spent on which data, and what is left.", no_args_is_help=True, rich_markup_mode=None
 )
 
+MOST_ROWS = 5
+
 SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the data.")]
 
 
 @app.command("show")
 def show(
     source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Only this data.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Reservations that were given back too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="What was given back, and changes of budgets, too.")
+    ] = False,
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="FILE.png", help="Draw what was spent on one source over time.")
     ] = None,
 ) -> None:
     """Show what was spent, release by release, and what is left."""
     with exit_codes():
-        from flows.ledger_view import ledger_table, totals, write_figure
+        from flows.ledger_view import budget_changes, ledger_table, totals, write_figure
         from tasks.ledger import Ledger
 
         ledger = Ledger(prepared())
@@ -35,7 +39,7 @@ def show(
         entries = [entry for entry in ledger.entries(source) if everything or entry.state != "cancel"]
         if entries:
             out.print(ledger_table(entries))
-        for line in totals(ledger, source):
+        for line in [*totals(ledger, source), *(budget_changes(ledger, source) if everything else ())]:
             out.print(line, highlight=False, markup=False)
         if figure:
             typer.echo(f"Drawn: {write_figure(ledger, source, figure)}")
@@ -44,10 +48,13 @@ def show(
 def show_ledger(source: str) -> None:
     """The table of one source, for whoever was refused."""
     from flows.ledger_view import ledger_table
-    from tasks.ledger import Ledger
+    from tasks.ledger import COUNTED, Ledger
 
-    entries = [entry for entry in Ledger(prepared()).entries(source) if entry.state != "cancel"]
-    console(stderr=True).print(ledger_table(entries))
+    entries = [entry for entry in Ledger(prepared()).entries(source) if entry.state in COUNTED]
+    if entries:
+        console(stderr=True).print(ledger_table(entries[-MOST_ROWS:]))
+    if len(entries) > MOST_ROWS:
+        typer.echo(f"The last {MOST_ROWS} of {len(entries)}; `jali ledger show --source {source}` has all.", err=True)
 
 
 @app.command("budget")
@@ -62,6 +69,7 @@ def budget(
     fractions: Annotated[
         bool, typer.Option("--fractions", help="Everybody's own epsilon instead, which all releases share.")
     ] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the ledger.")] = "",
 ) -> None:
     """Set what may ever be spent on a source; without options, show it.
 
@@ -76,9 +84,10 @@ def budget(
         told = {"epsilon": epsilon, "delta": delta, "unit": unit, "relation": relation}
         new = budget_from({name: value for name, value in told.items() if value is not None}, fractions=fractions)
         ledger = Ledger(prepared())
-        if new is not None and not ledger.set_budget(require_source_name(source), new):
+        name = require_source_name(source)
+        if new is not None and not ledger.set_budget(name, new, reason):
             typer.echo("This account has no folder to remember it in: the budget goes with the ledger.", err=True)
-        console().print(budget_line(ledger, source), highlight=False, markup=False)
+        console().print(budget_line(ledger, name), highlight=False, markup=False)
 
 
 @app.command("void")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from models.errors import SpecError, shown
 from models.index import first_problem
-from models.privacy.accounting import Spent
+from models.privacy.accounting import Spent, spending
 from models.privacy.budget import Budget
 from tasks.ledger import COUNTED, LEAST_ID, SPENT, Entry, Ledger
 from tasks.paths import home_path, require_writable
@@ -40,7 +40,7 @@ def rows_of(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
             entry.reservation[:ID_SHOWN],
             entry.at[:16].replace("T", " "),
             entry.source,
-            entry.recommender if entry.purpose == "release" else f"{entry.recommender}\n{entry.purpose}",
+            "\n".join([entry.recommender, *_what_for(entry)]),
             f"{entry.unit}, {entry.relation.replace('_', ' ')}",
             f"{entry.claimed_epsilon:g}",
             "-" if entry.proven_epsilon is None else f"{entry.proven_epsilon:g}",
@@ -48,6 +48,22 @@ def rows_of(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
             entry.outcome + (f" (accepted: {entry.accepted})" if entry.accepted else ""),
         )
         for entry in entries
+    ]
+
+
+def _what_for(entry: Entry) -> list[str]:
+    if entry.purpose != "release":
+        return [entry.purpose]
+    return ["batch"] if entry.series else []
+
+
+def budget_changes(ledger: Ledger, source: str | None) -> list[str]:
+    """Every budget that was ever set, and why, as far as somebody said."""
+    return [
+        f"{entry.source}: on {entry.at[:16].replace('T', ' ')} the budget became {entry.budget}"
+        + (f" ({entry.note})." if entry.note else ".")
+        for entry in ledger.history(source)
+        if entry.state == "budget"
     ]
 
 
@@ -62,24 +78,40 @@ def totals(ledger: Ledger, source: str | None) -> list[str]:
     if source is not None and source not in names:
         known = f"It has {', '.join(names)}." if names else "It is empty."
         raise SpecError(f"the ledger has nothing of {shown(source)}. {known}")
-    if not names:
-        return ["Nothing was spent yet."]
-    return [line for name in names if source in (None, name) for line in _totals_of(ledger, name)]
+    if source is not None:
+        ledger.require_remembered(source)
+    shown_names = [name for name in names if source == name or (source is None and _has_something(history, name))]
+    return [line for name in shown_names for line in _totals_of(ledger, name)] or ["Nothing was spent yet."]
+
+
+def _has_something(history: Sequence[Entry], name: str) -> bool:
+    return any(entry.source == name and entry.state in (*SPENT, "budget") for entry in history)
 
 
 def _totals_of(ledger: Ledger, name: str) -> list[str]:
     spent = {(e.unit, e.relation) for e in ledger.entries(name) if e.state in SPENT}
     lines = []
     for unit, relation in sorted(spent):
-        also = "releases with unit user included" if unit == "rating" else "besides what each rating pays"
+        counted = [entry for entry in ledger.entries(name) if entry.state in SPENT and entry.unit in (unit, "user")]
+        also = _besides(unit, counted)
         whom = f"for each {unit} ({relation.replace('_', ' ')})"
         lines.append(f"{name}: {_in_words(ledger.spent(name, unit=unit, relation=relation), whom, also)}.")
     return [*(lines or [f"Nothing of {name} was spent yet."]), *(line for line in [_budget_line(ledger, name)] if line)]
 
 
+def _besides(unit: str, counted: Sequence[Entry]) -> str:
+    """What a reader of a sum should know."""
+    also = ", besides what each rating pays" if unit == "user" else ""
+    if unit == "rating" and any(entry.unit == "user" for entry in counted):
+        also = ", releases with unit user included"
+    if any(entry.series for entry in counted):
+        also += "; of a series of batches, or of withdrawals, a rating pays the dearest alone"
+    return also
+
+
 def _in_words(total: Spent, whom: str, also: str) -> str:
-    how = "spent" if total.is_proven else "claimed, and not proven,"
-    line = f"ε={total.epsilon:g}, δ={total.delta:g} {how} {whom}, by {total.by}, {also}"
+    how = "spent" if total.is_proven else "claimed, and not proven as a whole,"
+    line = f"ε={total.epsilon:g}, δ={total.delta:g} {how} {whom}, by {total.by}{also}"
     if total.without_promise:
         line += f"; {', '.join(total.without_promise)} promised nothing of it, so that nothing bounds the whole"
     return line
@@ -87,9 +119,16 @@ def _in_words(total: Spent, whom: str, also: str) -> str:
 
 def budget_line(ledger: Ledger, source: str) -> str:
     """The budget of a source, what of it is spent and what is left, or that it has none."""
-    return _budget_line(ledger, source) or (
-        f"{source} has no budget. Set one, for example with `jali ledger budget {source} --epsilon 1`."
-    )
+    ledger.require_remembered(source)
+    line = _budget_line(ledger, source)
+    if not line:
+        return f"{source} has no budget. Set one, for example with `jali ledger budget {source} --epsilon 1`."
+    if not ledger.entries(source):
+        line += (
+            f" Nothing was released as {source} yet: a run is counted here if its source is called so "
+            f"(--source {source}; by default it is called as its file, with the ending)."
+        )
+    return line
 
 
 def _budget_line(ledger: Ledger, source: str) -> str:
@@ -105,6 +144,8 @@ def _budget_line(ledger: Ledger, source: str) -> str:
     uncounted = [e.recommender for e in entries if e.unit not in (budget.unit, "user")]
     if budget.epsilon is None:
         uncounted += [entry.recommender for entry in entries if entry.fraction is None]
+    else:
+        uncounted += spending(budget.counted(amounts), budget.relation).without_promise
     if uncounted:
         names = ", ".join(dict.fromkeys(uncounted))
         line += f" It counts nothing of what was released before it of {names}."
@@ -154,12 +195,12 @@ def user_lines(ledger: Ledger, user: str, source: str | None, ratings: RatingsSo
     for unit, relation in sorted({(e.unit, e.relation) for e in ledger.entries(name) if e.state in SPENT}):
         total = ledger.spent(name, unit=unit, relation=relation)
         whom = "on each rating of this user" if unit == "rating" else "on all ratings of this user together"
-        lines.append(f"{name}: at most {_in_words(total, whom, f'under {relation}')}.")
+        lines.append(f"{name}: at most {_in_words(total, whom, f', under {relation}')}.")
         if unit == "rating" and n_ratings is not None:
             together = f"at most ε={n_ratings * total.epsilon:g}" if n_ratings else "nothing"
             lines.append(
-                f"  The user has {n_ratings} ratings there now: {together} on all of them together, by addition, if "
-                "there were never more."
+                f"  The user has {n_ratings} ratings there now: {together} on all of them together, by addition, "
+                "unless the user ever had more."
             )
     if n_ratings is None and any("on each rating" in line for line in lines):
         lines.append(

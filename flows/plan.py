@@ -124,7 +124,10 @@ def _rows(plan: Plan, left: list[float | None] | None) -> list[tuple[str, Foreto
 def closing_lines(made: Planned, path: str) -> list[str]:
     """What stands below the table: what it was made from, how to read it, how far to trust it."""
     plan = made.plan
-    of = f"{plan.n_ratings:,} ratings by {plan.n_users:,} users of {plan.n_items:,} items on the scale {plan.scale}"
+    of = (
+        f"{plan.n_ratings:,} ratings, supposed to be by {plan.n_users:,} users (--users), of {plan.n_items:,} items on the "
+        f"scale {plan.scale}"
+    )
     return [
         f"Foretold from {made.basis}: {of}.",
         *([made.warning] if made.warning else []),

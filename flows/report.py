@@ -36,7 +36,7 @@ def result_table(results: list[Result], width: int) -> Table:
         table.add_row(
             result.candidate.name,
             promise.protects.replace(", ", ",\n"),
-            promise.epsilon_summary,
+            promise.epsilon_summary.replace("..", "..\n"),
             f"[{styles[promise.verdict]}]{promise.verdict}[/]",
             f"{client['rmse']:.4f}\n±{client['rmse_sd']:.4f}" if client else "-",
             *(_details(result, client) if full else ()),
@@ -104,6 +104,8 @@ def spending_lines(job: Job, results: list[Result]) -> list[str]:
         assert relation is not None
         total = spending(published, relation)
         epsilon = f"ε={total.epsilon:g}" + (f" at δ={total.delta:g}" if total.delta else "")
+        if relation == "replace_value" and any(amount.guarantee.relation != relation for amount in published):
+            epsilon += " (a changed rating pays twice what is private for one that comes or goes)"
         whom = f"for any {job.privacy.unit} of {job.source} ({relation.replace('_', ' ')})"
         if total.is_proven:
             lines.append(f"This run spent at most {epsilon} {whom}.")

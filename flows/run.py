@@ -24,7 +24,7 @@ from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch_task
-from tasks.familiar import note_task, require_unfamiliar_task
+from tasks.familiar import require_unfamiliar_task
 from tasks.ledger import SPENT, Charge, Ledger, Reservation
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
@@ -122,7 +122,6 @@ def run(job: Job) -> Done:
             log_spending_task(run_ids[candidate.name], result.epsilon_spent, named)
             step()
         if any(result.version for result in results):
-            note_task(current_state(), job.source, whole(ratings))
             entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
             leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
     return Done(results, finished)
@@ -178,7 +177,7 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     fraction = specification.fraction if specification.personalised else None
     accepted = "" if candidate.guarantee.verdict == "proven" else job.accept_unproven or ""
     charge = Charge(job.source, candidate.name, candidate.guarantee, event, fraction, accepted=accepted)
-    charges = [*batch_bill(charge, job.batch.kind)] if job.batch else [charge]
+    charges = [*batch_bill(charge, specification, job.batch.kind)] if job.batch else [charge]
     if candidate.metrics and candidate.metrics_guarantee:
         promise, event, share = candidate.metrics_guarantee, candidate.metrics.cost(), candidate.metrics.share_of_own
         charges.append(

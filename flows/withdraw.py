@@ -38,14 +38,15 @@ def withdraw(user: str, source: str | None) -> list[str]:
         raise SpecError("name the user whose ratings are to leave, as the ratings name them.")
     ledger = Ledger(current_state())
     source = _source(ledger, source)
+    lines = [one.sentence for one in finish_interrupted(current_state())]
     names = recommenders_with_batches(ledger, source)
     if not names:
         return [
+            *lines,
             f"{source} was never released in batches: every release is fitted to the ratings as they are. Delete the "
-            "user's ratings from your data, and the next `jali run` is without them."
+            "user's ratings from your data, and the next `jali run` is without them.",
         ]
     require_same_ledger(source, ledger)
-    lines = [one.sentence for one in finish_interrupted(current_state())]
     with one_at_a_time(source):
         keep_out(source, user)
         for name in names:
@@ -107,6 +108,6 @@ def _released(ledger: Ledger, source: str, candidate: Candidate, ratings: Rating
     event = candidate.recommender.cost(specification)
     fraction = specification.fraction if specification.personalised else None
     charge = Charge(source, candidate.name, candidate.guarantee, event, fraction)
-    with paying(current_state(), ledger, [batch_bill(charge, WITHDRAWAL)]) as (own, (reservation,)):
+    with paying(current_state(), ledger, [batch_bill(charge, specification, WITHDRAWAL)]) as (own, (reservation,)):
         release = fit_and_keep(candidate.recommender, ratings, specification, reservation, None, own)
         return publish(source, candidate, release, reservation)

@@ -238,9 +238,14 @@ def in_batches(promise: Guarantee, kind: BatchKind) -> Guarantee:
         "withdrawal": "One person's ratings were taken out of the batches released before: for each of them that is "
         "one more release. {0}",
     }[kind]
+    n_moves = at_most / promise.epsilon
     return promise.model_copy(
         update={
             "epsilon": at_most,
+            "levels": tuple(
+                level.model_copy(update={"low": n_moves * level.low, "high": n_moves * level.high})
+                for level in promise.levels
+            ),
             "conditions": (*promise.conditions, *further),
             "sentence": sentence.format(promise.sentence),
             "reference": "docs/guarantees.md#batches",

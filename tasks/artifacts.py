@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
+from zlib import crc32
 
 from tasks.guard import guarded
 from tasks.ledger import Ledger
@@ -26,7 +27,7 @@ def leave_ledger(
     figure = f"![What was spent on {source}](data:image/png;base64,{b64encode(picture.getvalue()).decode()})"
     create_markdown_artifact(
         "\n".join([figure, "", *(f"- {line}" for line in lines), "", *table]),
-        key=f"ledger-{re.sub('[^a-z0-9]+', '-', source.lower()).strip('-')}",
+        key=f"ledger-{re.sub('[^a-z0-9]+', '-', source.lower()).strip('-')}-{crc32(source.encode()):08x}",
         description=f"What was spent on {source}, and what is left",
     )
 

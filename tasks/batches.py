@@ -6,7 +6,7 @@ from models.batch import BatchKind, catalogue_after, next_batch, withdrawal
 from models.errors import Refused
 from models.privacy.keyed_hash import label_hashes
 from models.ratings import Ratings
-from models.recommender import Recommender
+from models.recommender import CATALOGUE_FROM_RATINGS, Recommender
 from models.release import Release
 from tasks.batch_list import batches_of, list_key, read_record
 from tasks.guard import guarded
@@ -29,6 +29,12 @@ def open_batch(source: str, recommender: Recommender, ratings: Ratings, kind: Ba
     state = current_state()
     record = read_record(state, source, recommender.name)
     before = release_before(source, recommender.name)
+    if before is not None and ratings.catalogue.public and CATALOGUE_FROM_RATINGS in _weaknesses(before):
+        raise Refused(
+            f"the batches of {source} before took their catalogue from the ratings, and its items stay in the release: "
+            "with a public catalogue it would be called proven, and is not. Nothing was spent. Go on without --items, "
+            "or begin anew under another --source."
+        )
     key = list_key(state)
     items = label_hashes(key, "item", catalogue_after(ratings.catalogue, before).items)
     return next_batch(ratings, label_hashes(key, "user", ratings.user_labels), items, record, before, kind)
@@ -76,6 +82,10 @@ def release_before(source: str, recommender: str) -> Release | None:
             "where it is."
         )
     return release_of(name, str(found[0].version))
+
+
+def _weaknesses(release: Release) -> list[str]:
+    return list(release.about.get("guarantee", {}).get("weaknesses", []))
 
 
 open_batch_task = unstored_task(open_batch, "open the batch")

@@ -1,8 +1,8 @@
 """Whether ratings under a new name are those of a source with a budget: a guard against a renamed file.
 
-Of every source that something was released on, this account keeps a sketch of the ratings in its own folder: the smallest of the keyed hashes of (user, item, level). Without the key, which lies beside them, they say
-nothing; like the ratings they stay inside. Comparing the smallest hashes of two sets estimates how alike the sets are
-(Broder, SEQUENCES 1997).
+Of every source that was released this account keeps a sketch of the ratings in its own folder: the smallest of the
+keyed hashes of (user, item, level), over all its releases. Without the key, which lies beside them, they say nothing;
+like the ratings they stay inside. The smallest hashes of a set are a sample of it (Broder, SEQUENCES 1997).
 """
 
 from __future__ import annotations
@@ -23,40 +23,27 @@ from tasks.private_key import private_key
 from tasks.state import State
 from tasks.unstored import unstored_task
 
-SIZE = 1024
-ALIKE = 0.5
-"""Which share of the ratings of both sets together must be in both for one to be taken for the other."""
+SIZE = 8192
+FAMILIAR = 0.5
+"""Which share of the ratings must be another source's for them to be taken for it."""
 
 
 @guarded("Comparing the ratings with those that have a budget")
 def require_unfamiliar(state: State, source: str, ratings: Ratings) -> None:
-    """Raise NotReleasable if these are the ratings of another source, one with a budget."""
-    others = [
-        file
-        for file in _folder(state).glob("*.npy")
-        if file != _file(state, source) and is_remembered(state, unquote(file.stem))
-    ]
-    if not others:
-        return
+    """Note these ratings under their source, unless they are those of another one, which has a budget.
+
+    Raises:
+      NotReleasable: they are.
+    """
     own = sketch(_key(state), ratings)
-    for file in others:
-        if likeness(own, _load(file)) >= ALIKE:
-            other = shown(unquote(file.stem))
+    for file in _folder(state).glob("*.npy"):
+        other = unquote(file.stem)
+        if other != source and is_remembered(state, other) and share_known(own, _load(file)) >= FAMILIAR:
             raise NotReleasable(
-                f"these ratings are, for the greater part, those of {other}, which has a budget: another name does not "
-                f"make another budget. Nothing was charged and nothing released. Run with --source {other}."
+                f"these ratings are, for the greater part, those of {shown(other)}, which has a budget: another name "
+                f"makes no other budget. Nothing was spent and nothing released. Run with --source {shown(other)}."
             )
-
-
-@guarded("Noting which ratings were released")
-def note(state: State, source: str, ratings: Ratings) -> None:
-    """Keep the sketch of a source, for later runs under other names."""
-    _folder(state).mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.NamedTemporaryFile(dir=_folder(state), prefix=".new-", delete=False) as new:
-        np.save(new, sketch(_key(state), ratings))
-        new.flush()
-        os.fsync(new.fileno())
-    Path(new.name).replace(_file(state, source))
+    _note(state, source, own)
 
 
 def sketch(key: bytes, ratings: Ratings) -> Doubles:
@@ -64,24 +51,37 @@ def sketch(key: bytes, ratings: Ratings) -> Doubles:
     levels = ratings.scale.levels
     labels = [f"{item}\0{level:g}" for item in ratings.catalogue.items for level in levels]
     cells = (ratings.items.astype(np.int64) * len(levels) + ratings.scale.level_of(ratings.values)).astype(np.int32)
-    hashes = np.unique(pair_uniforms(key.hex(), ratings.user_labels, labels, ratings.users, cells))
-    return hashes[:SIZE]
+    return _smallest(pair_uniforms(key.hex(), ratings.user_labels, labels, ratings.users, cells))
 
 
-def likeness(one: Doubles, other: Doubles) -> float:
-    """The estimated share of what is in either set that is in both; 0 for empty sets."""
-    either = np.union1d(one, other)[: max(min(len(one), len(other)), 1)]
-    in_both = np.isin(either, one) & np.isin(either, other)
-    return float(in_both.mean()) if len(either) else 0.0
+def share_known(own: Doubles, other: Doubles) -> float:
+    """Of the ratings behind one sketch the estimated share that is behind the other, too; 0 for no ratings."""
+    either = np.union1d(own, other)[:SIZE]
+    sample = own[own <= either[-1]] if len(own) else own  # up to there both sketches are whole
+    return float(np.isin(sample, other).mean()) if len(sample) else 0.0
+
+
+def _smallest(hashes: Doubles) -> Doubles:
+    return np.unique(hashes)[:SIZE]
+
+
+def _note(state: State, source: str, own: Doubles) -> None:
+    """Before anything is fitted, and added to what was noted before: a source stays known by all it ever held."""
+    _folder(state).mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = _file(state, source)
+    before = _load(file) if file.exists() else np.empty(0)
+    with tempfile.NamedTemporaryFile(dir=_folder(state), prefix=".new-", delete=False) as new:
+        np.save(new, _smallest(np.concatenate([before, own])))
+        new.flush()
+        os.fsync(new.fileno())
+    Path(new.name).replace(file)
 
 
 def _load(file: Path) -> Doubles:
     try:
         return np.asarray(np.load(file), np.float64)
     except (ValueError, EOFError):
-        raise EnvironmentFault(
-            f"{file} is damaged. Remove it: the next release under its name makes it anew."
-        ) from None
+        raise EnvironmentFault(f"{file} is damaged. Remove it: the next run under its name makes it anew.") from None
 
 
 def _key(state: State) -> bytes:
@@ -98,4 +98,3 @@ def _file(state: State, source: str) -> Path:
 
 
 require_unfamiliar_task = unstored_task(require_unfamiliar, "compare with the ratings that have a budget")
-note_task = unstored_task(note, "note which ratings were released")

@@ -234,11 +234,15 @@ class Ledger:
             "(JALI_LEDGER_URL, or .jali/ledger.db with .jali/ledger.key)."
         )
 
+    def require_remembered(self, source: str) -> None:
+        """Raise LedgerDoubted where another ledger, or a longer version of this one, keeps the source's budget."""
+        require_remembered(self._state, source, self._book.page(), self._state.ledger_url)
+
     def budget(self, source: str) -> Budget | None:
         """What may ever be spent on it; None: nobody has said."""
         return _budget(self.history(source), source)
 
-    def set_budget(self, source: str, budget: Budget) -> bool:
+    def set_budget(self, source: str, budget: Budget, reason: str = "") -> bool:
         """Say what may ever be spent on a source, from now on; False where this account cannot remember it.
 
         Raises:
@@ -260,7 +264,7 @@ class Ledger:
                     f"a budget of {budget} would be less than the {spent:.4g} that is spent or reserved on "
                     f"{shown(source)} already. Nothing was changed."
                 )
-            page.append([_budget_row(source, budget)])
+            page.append([_budget_row(source, budget, reason)])
             head = page.head
         return remember(self._state, source, head, self._state.ledger_url)
 
@@ -391,7 +395,7 @@ def _row(charge: Charge) -> dict[str, Any]:
     }
 
 
-def _budget_row(source: str, budget: Budget) -> Mapping[str, object]:
+def _budget_row(source: str, budget: Budget, reason: str) -> Mapping[str, object]:
     return {
         "reservation": uuid4().hex,
         "state": "budget",
@@ -409,5 +413,5 @@ def _budget_row(source: str, budget: Budget) -> Mapping[str, object]:
         "series": "",
         "accepted": "",
         "event": "",
-        "note": str(budget),
+        "note": reason.strip(),
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from models.privacy.accounting import Amount
+from models.privacy.accounting import Amount, spending
 from models.privacy.budget import Budget
 from models.privacy.specification import Relation, Unit
 from tasks.ledger import SPENT, Entry, latest
@@ -25,7 +25,9 @@ def ledger_figure(source: str, history: Sequence[Entry], budget: Budget | None) 
     kept = budget or _unbounded(history)
     paid = _paid(history)
     amounts = [entry.amount for entry in paid]
-    names = list(dict.fromkeys(amount.name for amount in amounts))
+    unbounded = set(spending(kept.counted(amounts), kept.relation).without_promise)
+    unbounded |= {amount.name for amount in amounts if amount not in kept.counted(amounts)}
+    names = [name for name in dict.fromkeys(amount.name for amount in amounts) if name not in unbounded]
     at = range(1, len(amounts) + 1)
     total = [_spent(kept, amounts[:n]) for n in at]
     below = [0.0] * len(amounts)
@@ -41,6 +43,11 @@ def ledger_figure(source: str, history: Sequence[Entry], budget: Budget | None) 
     every = max(1, -(-len(paid) // MOST_TICKS))
     axes.set_xticks(at[::every], [entry.at[:16].replace("T", "\n") for entry in paid[::every]], fontsize=8)
     what = "share of everybody's own epsilon" if kept.epsilon is None else f"ε for each {kept.unit}"
+    for n, amount in enumerate(amounts, start=1):
+        if amount.name in unbounded:
+            axes.annotate(
+                f"{amount.name}: no bound", (n, 0), (0, 4), textcoords="offset points", rotation=90, ha="center"
+            )
     top = max(*total, *below, budget.most if budget else 0.0, 1e-9)
     axes.set(xlim=(0.4, len(amounts) + 0.6), ylim=(0, 1.15 * top))
     axes.set(xlabel="releases, by when they were paid for (UTC)", ylabel=f"{what} ({kept.relation.replace('_', ' ')})")
@@ -59,8 +66,9 @@ def amounts_spent(history: Sequence[Entry]) -> list[dict[str, object]]:
 
 
 def _spent(kept: Budget, amounts: Sequence[Amount]) -> float:
+    """As the budget counts it; where that has no delta for it, at the sum of the deltas."""
     total = kept.spent(amounts)
-    return total if total < float("inf") else 0.0
+    return total if total < float("inf") else spending(kept.counted(amounts), kept.relation).epsilon
 
 
 def _paid(history: Sequence[Entry]) -> list[Entry]:

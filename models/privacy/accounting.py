@@ -126,8 +126,8 @@ def _in_relation(amount: Amount, relation: Relation) -> _Cost | None:
         return _Cost(epsilon, delta, amount.rho)
     if (promise.relation, relation) != ("add_or_remove", "replace_value"):
         return None
-    twice = Fraction(promise.delta * (1 + exp(promise.epsilon))) if promise.delta else Fraction()
-    return _Cost(2 * epsilon, twice, None if amount.rho is None else 4 * amount.rho)
+    grown = promise.delta * (1 + exp(min(promise.epsilon, 700.0)))  # beyond that no delta is left below 1
+    return _Cost(2 * epsilon, Fraction(min(grown, 1.0)), None if amount.rho is None else 4 * amount.rho)
 
 
 def _dearest_of_each_series(costs: Sequence[tuple[str, _Cost]]) -> list[_Cost]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from models.errors import BudgetExceeded, NotReleasable
 from models.privacy.accounting import Amount, fractions_spent, spending
@@ -24,6 +24,15 @@ class Budget(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     unit: Unit = "rating"
     relation: Literal["add_or_remove", "replace_value"] = "add_or_remove"
+
+    @model_validator(mode="after")
+    def _own_epsilons_are_of_ratings_that_come_or_go(self) -> Budget:
+        if self.epsilon is None and self.relation != "add_or_remove":
+            raise ValueError(
+                "everybody's own epsilon is kept for ratings that are added or removed, as a changed one pays its own "
+                "twice; leave --relation out"
+            )
+        return self
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -107,9 +116,9 @@ class Budget(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         option = "--fraction" if self.epsilon is None else "--epsilon"
         if after == inf:
             raise BudgetExceeded(
-                f"{names} would cost a delta, and the budget of {source}, {self}, "
-                f"{'is less' if self.delta else 'has none'}. Nothing was charged and no rating was read. Give the budget a "
-                f"delta, for example with `jali ledger budget {source} --epsilon {self.most:g} --delta 1e-6` and its unit."
+                f"{names} would cost a delta, of which the budget of {source}, {self}, has "
+                f"{'less' if self.delta else 'none'}. Nothing was charged and no rating was read. Give it one, for "
+                f"example with `jali ledger budget {source} --epsilon {self.most:g} --delta 1e-6 --unit {self.unit}`."
             )
         raise BudgetExceeded(
             f"{names} would bring {source} to {self.amount(after)}; its budget is {self}, of which "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from dp_accounting import NonPrivateDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from typer.testing import CliRunner
 
@@ -44,14 +45,40 @@ def spend(state: State, epsilon: float = 0.4, name: str = "pdp-histogram", **mor
 def test_a_budget_is_set_shown_and_counted_down(state: State) -> None:
     assert "films has no budget" in ledger("budget", "films").stdout
     told = ledger("budget", "films", "--epsilon", "3", "--delta", "1e-6")
-    assert words(told) == "films: the budget is ε=3 at δ=1e-06 for each rating (add or remove); ε=0 spent, ε=3 left."
+    said = "films: the budget is ε=3 at δ=1e-06 for each rating (add or remove); ε=0 spent, ε=3 left. "
+    assert words(told).startswith(said + "Nothing was released as films yet: a run is counted here if")
     spend(state).published("version 1")
     assert "ε=0.4 spent, ε=2.6 left." in words(ledger("budget", "films"))
     shown = words(ledger("show"))
     assert "ε=0.4 spent, ε=2.6 left." in shown
     assert "version 1" in shown
-    raised = words(ledger("budget", "films", "--epsilon", "5", "--delta", "1e-6"))
-    assert "ε=4.6 left" in raised
+    raised = words(ledger("budget", "films", "--epsilon", "5", "--delta", "1e-6", "--reason", "the board agreed"))
+    assert raised.endswith("ε=0.4 spent, ε=4.6 left.")
+    changes = words(ledger("show", "--all"))
+    assert "the budget became ε=5 at δ=1e-06 for each rating (add or remove) (the board agreed)." in changes
+    assert changes.count("the budget became") == 2
+
+
+def test_what_was_released_before_a_budget_and_promises_nothing_of_it_is_named(state: State) -> None:
+    changed = Guarantee(
+        unit="rating", relation="replace_value", epsilon=1, verdict="conditional", sentence="", reference=""
+    )
+    (before,) = Ledger(state).reserve([[Charge("films", "dp-pmf", changed, NonPrivateDpEvent())]])
+    before.commit("dp-pmf", NonPrivateDpEvent())
+    spend(state, 0.5)
+    told = words(ledger("budget", "films", "--epsilon", "1"))
+    assert "ε=0.5 spent, ε=0.5 left. It counts nothing of what was released before it of dp-pmf." in told
+    assert "dp-pmf promised nothing of it, so that nothing bounds the whole" in words(ledger("show"))
+    assert ledger("show", "--figure", "l.png").exit_code == 0
+
+
+def test_a_ledger_that_is_not_the_one_that_keeps_the_budget_does_not_say_that_there_is_none(state: State) -> None:
+    spend(state)
+    ledger("budget", "films", "--epsilon", "1")
+    (state.folder / "ledger.db").unlink()
+    outcome = ledger("budget", "films")
+    assert outcome.exit_code == 1
+    assert "has a budget, kept in the ledger at" in outcome.stderr
 
 
 def test_everybodys_own_epsilon_is_a_budget_too(state: State) -> None:

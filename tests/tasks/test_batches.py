@@ -37,7 +37,7 @@ def candidate(kind: BatchKind = "fresh") -> Candidate:
 
 def reserved(state: State, kind: BatchKind = "fresh") -> Reservation:
     charge = Charge("films", HISTOGRAM.name, candidate(kind).guarantee, EVENT)
-    return Ledger(state).reserve([batch_bill(charge, kind)])[0]
+    return Ledger(state).reserve([batch_bill(charge, SPECIFICATION, kind)])[0]
 
 
 def listed(ratings: Ratings, state: State) -> tuple[Reservation, Ratings]:
