@@ -125,8 +125,8 @@ def closing_lines(made: Planned, path: str) -> list[str]:
     """What stands below the table: what it was made from, how to read it, how far to trust it."""
     plan = made.plan
     of = (
-        f"{plan.n_ratings:,} ratings, supposed to be by {plan.n_users:,} users (--users), of {plan.n_items:,} items on the "
-        f"scale {plan.scale}"
+        f"{plan.n_ratings:,} ratings, supposed to be by {plan.n_users:,} users (--users), of {plan.n_items:,} items on "
+        f"the scale {plan.scale}"
     )
     return [
         f"Foretold from {made.basis}: {of}.",

@@ -38,16 +38,15 @@ def ledger_figure(source: str, history: Sequence[Entry], budget: Budget | None) 
     axes.plot(at, total, "kD", markersize=4, label="together")
     if budget is not None:
         axes.axhline(budget.most, color="C3", linestyle="--", linewidth=1.4, label=f"budget: {budget}")
-        left = f"{max(budget.most - total[-1], 0.0):.3g} left"
+        left = f"{budget.left(amounts):.3g} left"
         axes.annotate(left, (len(amounts) + 0.4, budget.most), (0, 5), textcoords="offset points", ha="right")
     every = max(1, -(-len(paid) // MOST_TICKS))
     axes.set_xticks(at[::every], [entry.at[:16].replace("T", "\n") for entry in paid[::every]], fontsize=8)
     what = "share of everybody's own epsilon" if kept.epsilon is None else f"ε for each {kept.unit}"
     for n, amount in enumerate(amounts, start=1):
         if amount.name in unbounded:
-            axes.annotate(
-                f"{amount.name}: no bound", (n, 0), (0, 4), textcoords="offset points", rotation=90, ha="center"
-            )
+            said, how = f"{amount.name}: no bound", {"rotation": 90, "ha": "center", "fontsize": 8, "color": "C3"}
+            axes.annotate(said, (n, 0), (0, 10), textcoords="offset points", **how)
     top = max(*total, *below, budget.most if budget else 0.0, 1e-9)
     axes.set(xlim=(0.4, len(amounts) + 0.6), ylim=(0, 1.15 * top))
     axes.set(xlabel="releases, by when they were paid for (UTC)", ylabel=f"{what} ({kept.relation.replace('_', ' ')})")
