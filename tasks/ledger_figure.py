@@ -45,8 +45,7 @@ def ledger_figure(source: str, history: Sequence[Entry], budget: Budget | None) 
     what = "share of everybody's own epsilon" if kept.epsilon is None else f"ε for each {kept.unit}"
     for n, amount in enumerate(amounts, start=1):
         if amount.name in unbounded:
-            said, how = f"{amount.name}: no bound", {"rotation": 90, "ha": "center", "fontsize": 8, "color": "C3"}
-            axes.annotate(said, (n, 0), (0, 10), textcoords="offset points", **how)
+            axes.text(n, 0.03 * axes.get_ylim()[1], f"{amount.name}: no bound", rotation=90, ha="center", color="C3")
     top = max(*total, *below, budget.most if budget else 0.0, 1e-9)
     axes.set(xlim=(0.4, len(amounts) + 0.6), ylim=(0, 1.15 * top))
     axes.set(xlabel="releases, by when they were paid for (UTC)", ylabel=f"{what} ({kept.relation.replace('_', ' ')})")
