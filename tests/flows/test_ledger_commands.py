@@ -100,6 +100,8 @@ WRONG = {
     ("budget", "films", "--fractions", "--epsilon", "1"): "one budget",
     ("budget", "films", "--fractions", "--delta", "1e-6"): "leave --delta out",
     ("budget", "films", "--delta", "1e-6"): "one budget",
+    ("budget", "films", "--fractions", "--relation", "replace_value"): "leave --relation out",
+    ("budget", ""): "a source is called by letters",
     ("budget", "../films", "--epsilon", "1"): "a source is called by letters",
     ("budget", "films.serving", "--epsilon", "1"): "Jali's own",
     ("void", "000000"): "--reason",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tasks.batches
 from flows.batches import batch_bill, require_batches
 from flows.job import make_job
 from flows.withdraw import withdraw
@@ -16,8 +17,9 @@ from models.batch import Batch, BatchKind, Record, moves_of, told_by
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, Refused, SpecError
 from models.histogram.pdp_histogram import PDPHistogram
-from models.privacy.specification import PrivacySpecification
+from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
+from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import ItemFactors, Release
 from tasks.batch_list import keep_moves, keep_out, one_at_a_time, read_record, require_whole
 from tasks.batches import open_batch, open_withdrawal
@@ -188,6 +190,49 @@ def test_of_all_withdrawals_a_rating_pays_one_beside_its_batch(state: State, kin
         reserved(state, kind).commit(HISTOGRAM.name, EVENT)
     spent = Ledger(state).spent("films", unit="rating", relation="add_or_remove")
     assert spent.epsilon == (1 if kind == "fresh" else 2)
+
+
+@pytest.mark.parametrize("threshold", [1.0, "mean", 0.15])
+def test_moving_a_released_rating_again_is_charged_as_the_largest_share_it_can_be_of_anybodys_own(
+    threshold: float | str,
+) -> None:
+    """Of a rating that entered with full weight under a threshold as small as its own epsilon."""
+    recommender = PDPHistogram(threshold=threshold)
+    specification = PrivacySpecification(policy=Policy(), fraction=0.5)
+    pays = specification.threshold(recommender.threshold)  # whoever has full weight
+    for kind, purposes in (("withdrawal", ["withdrawal"]), ("corrected", ["release", "corrections"])):
+        promise = recommender.guarantee(specification, public_catalogue=True, batch=kind)
+        event = recommender.cost(specification)
+        bill = batch_bill(Charge("films", recommender.name, promise, event, 0.5), specification, kind)
+        assert [charge.purpose for charge in bill] == purposes
+        share, n_moves = bill[-1].fraction, 2 if kind == "corrected" else 1
+        assert share is not None
+        assert share * Policy().epsilon_conservative >= n_moves * pays * (1 - 1e-9)
+        assert bill[-1].guarantee.epsilon == pytest.approx(n_moves * pays)
+        assert [level.high for level in promise.levels] == pytest.approx(
+            [n_moves * level.high for level in recommender.promise(specification).levels]
+        )
+
+
+def test_the_share_of_who_may_own_nothing_is_no_number() -> None:
+    specification = PrivacySpecification(preferences=Preferences(default=0.5, cap=1))
+    charge = Charge("films", HISTOGRAM.name, HISTOGRAM.promise(specification), EVENT, 1.0)
+    (bill,) = batch_bill(charge, specification, "withdrawal")
+    assert bill.fraction is None
+
+
+def test_items_that_ratings_revealed_are_not_called_public_later(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weak = candidate().guarantee.weakened("conditional", CATALOGUE_FROM_RATINGS).model_dump(mode="json")
+    factors = ItemFactors(*[np.zeros((1, 1))] * 2, np.zeros(1))
+    statistics = {"histogram": np.zeros((1, 5), np.int64), "cell_variance": np.zeros(1)}
+    before = Release(factors, ("i0",), ("",), 1, 5, 1, {"guarantee": weak}, statistics)
+    monkeypatch.setattr(tasks.batches, "release_before", lambda *_: before)
+    with pytest.raises(Refused, match="would be called proven"):
+        open_batch("films", HISTOGRAM, ratings, "fresh")
+    private = replace(ratings, catalogue=replace(ratings.catalogue, public=False))
+    assert open_batch("films", HISTOGRAM, private, "fresh").batch is not None
 
 
 def test_who_asked_to_be_kept_out_is_in_no_later_batch_and_pays_nothing(ratings: Ratings, state: State) -> None:

@@ -170,6 +170,12 @@ def test_the_lemma_of_one_release_and_the_accountant_of_many_agree_on_the_noise(
     assert 1.0 < one.get_epsilon(1e-6) < 1.33
 
 
+def test_a_delta_that_grows_beyond_every_float_is_one() -> None:
+    dear = amount(800.0, 1e-6, event=NonPrivateDpEvent(), verdict="conditional")
+    assert spending([dear], "replace_value")[:2] == (1600, 1)
+    assert spending([dear], "replace_value", 1e-6).epsilon == math.inf
+
+
 def test_fractions_add_up_and_batches_take_theirs_once() -> None:
     thirds = [amount(1.0, fraction=1 / 3)] * 3
     assert fractions_spent(thirds) <= 1
