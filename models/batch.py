@@ -26,7 +26,8 @@ Hashes = NDArray[np.uint64]
 Code = TypeVar("Code", np.uint64, np.int64)
 
 IN_ONE_BATCH = (
-    "whether and when a rating comes does not depend on other ratings, and the list of what was released is kept"
+    "whether and when a rating comes does not depend on other ratings, users and items keep their names, and the list "
+    "of what was released is kept"
 )
 
 THAT_SOMEBODY_WITHDREW = "that somebody withdrew, whose ratings batches held, is no secret; who it was, is"
