@@ -94,6 +94,9 @@ def budget(
 def void(
     charge: Annotated[str, typer.Argument(metavar="ID", help="The charge, as `jali ledger show` names it.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why nothing of it can have left.")] = "",
+    gone: Annotated[
+        bool, typer.Option("--gone", help="The run's working folder is gone for good: it can never go on.")
+    ] = False,
 ) -> None:
     """Take back a charge whose release never left."""
     with exit_codes():
@@ -101,7 +104,7 @@ def void(
         from tasks.voiding import void as void_charge
 
         state = prepared()
-        voided = void_charge(state, Ledger(state), charge, reason)
+        voided = void_charge(state, Ledger(state), charge, reason, gone=gone)
         typer.echo(f"{voided.source}: the charge of {voided.recommender} is void. `jali ledger show` has what is left.")
 
 

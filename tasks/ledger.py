@@ -222,11 +222,14 @@ class Ledger:
         return self._book.page().head
 
     def require_holds(self, heads: Iterable[Head], reservations: Iterable[str]) -> None:
-        """Raise LedgerDoubted unless this ledger has all these rows and reservations."""
+        """Raise LedgerDoubted unless this ledger has all these rows and reservations, and counts those as spent."""
         page = self._book.page()
         seals = {(page.head.ledger, row["seq"], row["seal"]) for row in page.rows}
-        known = {row["reservation"] for row in page.rows}
-        if all(tuple(head) in seals for head in heads) and all(name in known for name in reservations):
+        stands = {row["reservation"]: row["state"] for row in page.rows}
+        names = list(reservations)
+        if all(tuple(head) in seals for head in heads) and all(name in stands for name in names):
+            for name in names:
+                _require_spent(name, stands[name])
             return
         raise LedgerDoubted(
             "the registry has releases of this source that this ledger does not know or does not know so: it is empty, "
@@ -280,6 +283,8 @@ class Ledger:
         with self._book.writing() as page:
             rows = [entry for entry in latest(_entries(page)) if entry.reservation == name]
             before = rows[0].state if rows else "void"
+            if rows and before == "void":
+                raise Refused("this charge was voided meanwhile: nothing of it is released. Nothing was recorded.")
             if after not in MAY_FOLLOW[before]:
                 raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
             if events is not None:
@@ -347,6 +352,16 @@ class Reservation:
     def _become(self, after: State, note: str = "", *, events: Events | None = None) -> None:
         self.ledger._move(self.id, after, note, events)
         self.state = after
+
+
+def _require_spent(name: str, stands: State) -> None:
+    if stands not in SPENT:
+        what = {"void": "voided", "cancel": "given back"}.get(stands, "never spent")
+        raise LedgerDoubted(
+            f"the registry has a version whose charge was {what} (the tag ledger.reservation says {name}): what it cost is not in this "
+            "ledger's sums. Delete that version if nobody can have seen it; otherwise restore the ledger as it was "
+            "when the version was made."
+        )
 
 
 def _require_reserved(rows: Sequence[Entry], recommender: str, events: Mapping[Purpose, str]) -> None:

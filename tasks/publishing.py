@@ -32,6 +32,7 @@ from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
 RELEASE_CODE = Path(models.release.__file__)
@@ -77,6 +78,11 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
             take_back(client, source, candidate.name, reservation.id)
         raise
     return number
+
+
+def versions_paid_by(client: MlflowClient, reservation_id: str) -> list[ModelVersion]:
+    """Whatever is registered, under any name, that this reservation paid for."""
+    return list(client.search_model_versions(_paid_by(reservation_id)))
 
 
 def published_version(client: MlflowClient, source: str, recommender: str, reservation_id: str) -> str | None:

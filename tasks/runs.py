@@ -117,8 +117,9 @@ class RunFolder:
         return Pending.load(self._pending(reservation_id))
 
     def drop(self, reservation_id: str) -> None:
-        """Forget what was kept for a reservation that was given up."""
-        shutil.rmtree(self._pending(reservation_id))
+        """Forget what was kept, if it was, for a reservation that was given up."""
+        if self.keeps(reservation_id):
+            shutil.rmtree(self._pending(reservation_id))
 
     def remove(self) -> None:
         """Remove the folder, once all its reservations are settled: at one stroke, however long the deleting takes."""
@@ -150,6 +151,13 @@ def paying(
             yield own, reservations
 
 
+def _is_given_up(reservation: Reservation) -> bool:
+    """Whether somebody voided it since; no, where the ledger does not say."""
+    with suppress(JaliError):
+        return reservation.ledger.reservation(reservation.id).state == "void"
+    return False
+
+
 @contextmanager
 def own_run(state: State) -> Iterator[RunFolder]:
     """A folder of this run's own.
@@ -169,24 +177,27 @@ def settled(own: RunFolder, reservations: Sequence[Reservation]) -> Iterator[Non
     """At the end, however it comes, give back what was not spent, and mark as failed what was spent for nothing.
 
     A run that does not come to its end leaves what it fitted to the next one: that publishes what is not published,
-    and takes for its own what it would have fitted alike.
+    and takes for its own what it would have fitted alike. What somebody voided meanwhile is not kept.
     """
     came_to_its_end = False
     try:
         yield
         came_to_its_end = True
     except JaliError as error:
-        if any(reservation.state == "commit" and own.keeps(reservation.id) for reservation in reservations):
+        if any(r.state == "commit" and own.keeps(r.id) and not _is_given_up(r) for r in reservations):
             error.args = (f"{error} What was fitted is kept: the next run publishes it and charges nothing for it.",)
         raise
     finally:
+        given_up = [reservation for reservation in reservations if _is_given_up(reservation)]
+        for reservation in given_up:
+            own.drop(reservation.id)
         kept = [
             reservation
             for reservation in reservations
             if own.keeps(reservation.id) and (reservation.state == "commit" or not came_to_its_end)
         ]
         for reservation in reservations:
-            if reservation not in kept:
+            if reservation not in [*kept, *given_up]:
                 reservation.close()
         if not kept:
             own.remove()
@@ -221,7 +232,7 @@ def run_of(state: State, reservation_id: str) -> Iterator[RunFolder | None]:
     Raises:
       Refused: the run is alive, or used another ledger or MLflow.
     """
-    folder = next((folder for folder in _folders(state) if reservation_id in _about(folder)["reservations"]), None)
+    folder = next((folder for folder in _folders(state) if _is_of(folder, reservation_id)), None)
     if folder is None:
         yield None
         return
@@ -230,7 +241,7 @@ def run_of(state: State, reservation_id: str) -> Iterator[RunFolder | None]:
         raise Refused("the run that made this charge is still at work. Wait for its end, or stop it. Nothing was done.")
     run = RunFolder(folder, lock, state)
     try:
-        if not run.is_of_these_places:
+        if _is_elsewhere(run):
             raise Refused(
                 "the run that made this charge used another ledger or another MLflow. Set JALI_LEDGER_URL and "
                 "MLFLOW_TRACKING_URI as they were then. Nothing was done."
@@ -278,6 +289,20 @@ def _folders(state: State) -> list[Path]:
     return sorted(folder for folder in _runs(state).glob("[!.]*") if folder.is_dir())
 
 
+def _is_of(folder: Path, reservation_id: str) -> bool:
+    """Whether the folder's run made the reservation. A damaged one is known by what it keeps, or not at all."""
+    with suppress(EnvironmentFault):
+        return reservation_id in _about(folder)["reservations"]
+    return (folder / PENDING / reservation_id).is_dir()
+
+
+def _is_elsewhere(run: RunFolder) -> bool:
+    """Whether its ledger or MLflow is known to be another."""
+    with suppress(EnvironmentFault):
+        return not run.is_of_these_places
+    return False
+
+
 def _about(folder: Path) -> dict[str, Any]:
     """What the folder says of itself; nothing, where its run ended before it reserved."""
     try:
@@ -288,7 +313,8 @@ def _about(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError):
         fault = EnvironmentFault(
             f"{folder / ABOUT}, which a run left when it was interrupted, cannot be read. Look at `jali ledger show` "
-            "for what it reserved or spent; `jali ledger void` ends that, and then remove the folder."
+            "for what it reserved or spent; `jali ledger void ID --gone --reason ...` ends that, and then remove the "
+            "folder."
         )
     raise fault
 

@@ -513,6 +513,19 @@ def test_rows_that_are_missing_at_the_end_are_found_by_what_a_version_says(ledge
         ledger.require_holds([], ["never seen"])
 
 
+@pytest.mark.parametrize(("given_up", "sentence"), [(True, "was voided"), (False, "was given back")])
+def test_a_version_whose_charge_does_not_count_is_found(ledger: Ledger, given_up: bool, sentence: str) -> None:
+    (reservation,) = reserve(ledger, charge())
+    if given_up:
+        commit(reservation)
+        ledger.require_holds([], [reservation.id])
+        ledger.void(reservation.id, "another folder")
+    else:
+        reservation.close()
+    with pytest.raises(LedgerDoubted, match=f"whose charge {sentence}.*Delete that version"):
+        ledger.require_holds([], [reservation.id])
+
+
 def test_another_key_or_none_is_refused(ledger: Ledger, everywhere: State, monkeypatch: pytest.MonkeyPatch) -> None:
     spend(ledger, charge())
     monkeypatch.setenv("JALI_LEDGER_KEY", "k" * 32)

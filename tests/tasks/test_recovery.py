@@ -317,6 +317,28 @@ def test_what_has_a_version_is_not_voided(ratings: Ratings, state: State) -> Non
     assert_consistent(state)
 
 
+def test_what_has_a_version_is_not_voided_from_another_folder_either(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JALI_LEDGER_KEY", "k" * 40)
+    killed(lambda: run(job(), ratings), "tasks.ledger:Reservation", "published", "before")
+    monkeypatch.setenv("JALI_LEDGER_URL", state.ledger_url)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", state.local_tracking_uri)
+    other = State(tmp_path / "other" / ".jali")
+    other.folder.mkdir(parents=True)
+    (entry,) = Ledger(other).entries()
+    with pytest.raises(Refused, match=r"version 1 of films\.pdp-histogram was made of this charge"):
+        void(other, Ledger(other), entry.reservation, "A test.", gone=True)
+    Ledger(other).reservation(entry.reservation).failed("spent; nothing was published")
+    with pytest.raises(Refused, match="delete that version first"):
+        void(other, Ledger(other), entry.reservation, "A test.")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(EnvironmentFault, match="MLflow does not answer"):
+        void(other, Ledger(other), entry.reservation, "A test.")
+    assert outcomes(other) == ("spent; nothing was published",)
+
+
 def test_what_a_ledger_that_is_gone_had_paid_for_is_neither_published_nor_deleted(
     ratings: Ratings, state: State
 ) -> None:

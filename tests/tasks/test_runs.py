@@ -18,6 +18,7 @@ from models.release import ItemFactors, Release
 from tasks.ledger import Charge, Ledger
 from tasks.runs import Pending, abandoned_runs, own_run, run_of, settled
 from tasks.state import State
+from tasks.voiding import void
 
 HISTOGRAM = make_recommender("pdp-histogram", {})
 
@@ -208,3 +209,58 @@ def test_at_a_bad_end_the_unspent_is_given_back_the_lost_is_marked_and_the_kept_
 ) -> None:
     assert states_after(state, ratings, error) == ("cancel", "fail", "commit")
     assert n_abandoned(state) == 1
+
+
+def test_what_was_voided_while_its_run_was_at_work_is_neither_kept_nor_promised(ratings: Ratings, state: State) -> None:
+    ledger = Ledger(state)
+    with own_run(state) as own:
+        (reservation,) = own.reserve(ledger, [BILL])
+        with pytest.raises(EnvironmentFault) as fault, settled(own, [reservation]):
+            reservation.commit(*PAID)
+            own.keep(reservation.id, pending(ratings))
+            Ledger(state).void(reservation.id, "from another folder")
+            with pytest.raises(Refused, match="voided meanwhile"):
+                reservation.published("version 1")
+            raise EnvironmentFault("It broke.")
+    assert str(fault.value) == "It broke."
+    assert ledger.reservation(reservation.id).state == "void"
+    assert folders(state) == []
+
+
+def test_a_charge_is_voided_where_its_run_is_or_once_that_can_never_go_on(
+    state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JALI_LEDGER_KEY", "k" * 40)
+    other = State(tmp_path / "other" / ".jali")
+    other.folder.mkdir(parents=True)
+    with own_run(state) as own:
+        reserved, spent, failed = own.reserve(Ledger(state), [BILL] * 3)
+        spent.commit(*PAID)
+        failed.commit(*PAID)
+        failed.failed("spent; nothing was published")
+    monkeypatch.setenv("JALI_LEDGER_URL", state.ledger_url)
+    ledger = Ledger(other)
+    for reservation in (reserved, failed):
+        assert void(other, ledger, reservation.id, "A test.").state == "void"
+    with pytest.raises(Refused, match="not of this working folder.*--gone"):
+        void(other, ledger, spent.id, "A test.")
+    assert ledger.reservation(spent.id).state == "commit"
+    assert void(other, ledger, spent.id, "A test.", gone=True).state == "void"
+    assert not other.tracking_database.exists(), "quick where MLflow was never used"
+
+
+def test_a_charge_whose_run_left_a_damaged_folder_is_voided_all_the_same(ratings: Ratings, state: State) -> None:
+    with own_run(state) as own:
+        (reservation,) = own.reserve(Ledger(state), [BILL])
+        reservation.commit(*PAID)
+        own.keep(reservation.id, pending(ratings))
+        (folder,) = folders(state)
+    (folder / "run.json").write_text("")
+    assert void(state, Ledger(state), reservation.id, "A test.").state == "void"
+    assert not own.keeps(reservation.id)
+    with own_run(state) as own:
+        (other,) = own.reserve(Ledger(state), [BILL])
+        other.commit(*PAID)
+    for damaged in folders(state):
+        (damaged / "run.json").write_text("")
+    assert void(state, Ledger(state), other.id, "A test.", gone=True).state == "void"
