@@ -15,7 +15,17 @@ from uuid import uuid4
 
 from dp_accounting import DpEvent
 
-from models.errors import BudgetExceeded, InternalFault, LedgerDoubted, NotReleasable, Refused, SpecError, quoted, shown
+from models.errors import (
+    BudgetExceeded,
+    EnvironmentFault,
+    InternalFault,
+    LedgerDoubted,
+    NotReleasable,
+    Refused,
+    SpecError,
+    quoted,
+    shown,
+)
 from models.privacy.accounting import Amount, Spent, spending, zcdp_of
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee, Verdict
@@ -269,7 +279,7 @@ class Ledger:
                 )
             page.append([_budget_row(source, budget, reason)])
             head = page.head
-        return remember(self._state, source, head, self._state.ledger_url)
+        return self._remember(source, head)
 
     def spent(self, source: str, *, unit: Unit, relation: Relation, delta: float | None = None) -> Spent:
         """What was committed so far on `source`, claimed.
@@ -279,7 +289,8 @@ class Ledger:
         counted = [entry for entry in self.entries(source) if entry.state in SPENT and entry.unit in (unit, "user")]
         return spending([entry.amount for entry in counted], relation, delta)
 
-    def _move(self, name: str, after: State, note: str, events: Events | None = None) -> None:
+    def _move(self, name: str, after: State, note: str, events: Events | None = None) -> bool:
+        """Record it; False where this account cannot remember that the ledger has grown."""
         with self._book.writing() as page:
             rows = [entry for entry in latest(_entries(page)) if entry.reservation == name]
             before = rows[0].state if rows else "void"
@@ -287,13 +298,18 @@ class Ledger:
                 raise Refused("this charge was voided meanwhile: nothing of it is released. Nothing was recorded.")
             if after not in MAY_FOLLOW[before]:
                 raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
+            source = rows[0].source
+            has_budget = _budget(_entries(page), source) is not None
             if events is not None:
                 _require_reserved(rows, *events)
+                if has_budget and not self._remember(source, page.head):  # found out before anything is spent
+                    raise _forgetful(source, "Nothing was charged.")
             page.append([{**asdict(entry), "state": after, "note": note} for entry in rows])
-            head, source = page.head, rows[0].source
-            has_budget = _budget(_entries(page), source) is not None
-        if has_budget:
-            remember(self._state, source, head, self._state.ledger_url)
+            head = page.head
+        return not has_budget or self._remember(source, head)
+
+    def _remember(self, source: str, head: Head) -> bool:
+        return remember(self._state, source, head, self._state.ledger_url)
 
 
 def require_reason(reason: str) -> None:
@@ -322,11 +338,14 @@ class Reservation:
 
         Raises:
           NotReleasable: something else was reserved; nothing was recorded.
+          EnvironmentFault: the source has a budget, and this account cannot remember what is spent of it.
         """
         events: dict[Purpose, str] = {"release": str(event)}
         if metrics is not None:
             events["private metrics"] = str(metrics)
-        self._become("commit", events=(recommender, events))
+        if not self._become("commit", events=(recommender, events)):
+            self.failed("spent; nothing was fitted")
+            raise _forgetful(self.source, "It was charged and nothing was fitted: `jali ledger void` takes it back.")
 
     def require_committed(self, source: str, recommender: str) -> None:
         """Raise NotReleasable unless this paid for a fit of `recommender` on `source` that is not yet published."""
@@ -349,18 +368,26 @@ class Reservation:
     def failed(self, note: str) -> None:
         self._become("fail", note)
 
-    def _become(self, after: State, note: str = "", *, events: Events | None = None) -> None:
-        self.ledger._move(self.id, after, note, events)
+    def _become(self, after: State, note: str = "", *, events: Events | None = None) -> bool:
+        is_remembered = self.ledger._move(self.id, after, note, events)
         self.state = after
+        return is_remembered
+
+
+def _forgetful(source: str, charged: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{shown(source)} has a budget, and this account could not remember what is spent of it: its own folder, "
+        f"~/.local/state/jali or what XDG_STATE_HOME says, cannot be written. {charged} Mend that and run again."
+    )
 
 
 def _require_spent(name: str, stands: State) -> None:
     if stands not in SPENT:
         what = {"void": "voided", "cancel": "given back"}.get(stands, "never spent")
         raise LedgerDoubted(
-            f"the registry has a version whose charge was {what} (the tag ledger.reservation says {name}): what it cost is not in this "
-            "ledger's sums. Delete that version if nobody can have seen it; otherwise restore the ledger as it was "
-            "when the version was made."
+            f"the registry has a version whose charge was {what} (its tag ledger.reservation says {name}): what it "
+            "cost is not in this ledger's sums. Delete that version if nobody can have seen it; otherwise restore the "
+            "ledger as it was when the version was made."
         )
 
 

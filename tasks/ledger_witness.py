@@ -6,9 +6,12 @@ account's own folder holds a small file for every source with a budget: which le
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,30 +21,69 @@ from tasks.state import State, without_credentials
 
 
 def remember(state: State, source: str, head: Head, url: str) -> bool:
-    """Note the newest row; False where this account has no folder to write to."""
+    """Note the newest row, unless a newer one is noted; False where this account has no folder to write to."""
     file = _file(state, source)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
-            json.dump({"ledger": head.ledger, "seq": head.seq, "seal": head.seal, "at": without_credentials(url)}, new)
-            new.flush()
-            os.fsync(new.fileno())
-        Path(new.name).replace(file)
+        with _one_writer(state):
+            if not _is_noted_newer(file, head):
+                _write(
+                    file, {"ledger": head.ledger, "seq": head.seq, "seal": head.seal, "at": without_credentials(url)}
+                )
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def _one_writer(state: State) -> Iterator[None]:
+    """Commits of several processes may come here in another order than into the ledger."""
+    lock = os.open(state.own_folder / "budgets.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_noted_newer(file: Path, head: Head) -> bool:
+    try:
+        known, _ = _noted(file)
+    except (FileNotFoundError, *_DAMAGED):
+        return False
+    return known.ledger == head.ledger and known.seq > head.seq
+
+
+_DAMAGED = (ValueError, KeyError, TypeError)
+
+
+def _noted(file: Path) -> tuple[Head, str]:
+    """The newest row and where its ledger is. Raises OSError or one of _DAMAGED."""
+    known = json.loads(file.read_text())
+    return Head(str(known["ledger"]), int(known["seq"]), str(known["seal"])), str(known["at"])
+
+
+def _write(file: Path, content: dict[str, object]) -> None:
+    """On the disk, whole or not at all."""
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
+        try:
+            json.dump(content, new)
+            new.flush()
+            os.fsync(new.fileno())
+            Path(new.name).replace(file)
+        except OSError:
+            Path(new.name).unlink()
+            raise
 
 
 def require_remembered(state: State, source: str, page: Page, url: str) -> None:
     """Raise LedgerDoubted where another ledger, or a longer version of this one, keeps the source's budget."""
     file = _file(state, source)
     try:
-        known = json.loads(file.read_text())
-        head = Head(str(known["ledger"]), int(known["seq"]), str(known["seal"]))
-        where = str(known["at"])
+        head, where = _noted(file)
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *_DAMAGED):
         raise LedgerDoubted(
             f"{shown(file)}, where it is remembered which ledger keeps the budget of {shown(source)}, cannot be read. "
             "Look after it; remove it only if this ledger is the one."

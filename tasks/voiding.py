@@ -33,8 +33,8 @@ def void(state: State, ledger: Ledger, name: str, reason: str, *, gone: bool = F
         if run is None and reservation.state == "commit" and not gone:
             raise Refused(
                 "the run that made this charge is not of this working folder, and may yet publish what it fitted. Void "
-                "it there; or, if that folder is gone for good and the run can never go on, say so with --gone. Nothing "
-                "was changed."
+                "it there; or, if that folder is gone for good and the run can never go on, say so with --gone. "
+                "Nothing was changed."
             )
         client = _registry(state)
         if client is not None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from math import inf
 from pathlib import Path
+from time import sleep
 
 import pytest
 import sqlalchemy as sa
@@ -27,8 +29,10 @@ from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import Policy, PrivacySpecification
 from models.private_metrics import PrivateMetrics
+from tasks import ledger_witness
 from tasks.ledger import Charge, Ledger, Reservation
 from tasks.ledger_book import FORMAT, Head
+from tasks.ledger_witness import remember
 from tasks.state import State
 from tests.postgres import new_database
 
@@ -590,6 +594,71 @@ def test_a_ledger_put_back_from_an_old_copy_is_found_out(state: State) -> None:
         reserve(Ledger(state), charge(0.9))
 
 
+def noted(state: State) -> int:
+    (note,) = (state.own_folder / "budgets").iterdir()
+    return int(json.loads(note.read_text())["seq"])
+
+
+def test_the_newest_row_stays_noted_in_whatever_order_two_commits_note_it(state: State) -> None:
+    ledger = Ledger(state)
+    ledger.set_budget("films", Budget(epsilon=9))
+    older = ledger.head
+    spend(ledger, charge())
+    assert remember(state, "films", older, state.ledger_url)
+    assert noted(state) == ledger.head.seq == 4
+    assert remember(state, "films", Head("another", 1, "x"), state.ledger_url)
+    assert noted(state) == 1, "what another ledger counts is not to be compared"
+
+
+def test_two_processes_never_note_at_once(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(state)
+    ledger.set_budget("films", Budget(epsilon=9))
+    inside, n_at_once = [], []
+    write = ledger_witness._write
+
+    def slowly(*arguments: object) -> None:
+        inside.append(1)
+        sleep(0.02)
+        n_at_once.append(len(inside))
+        write(*arguments)  # type: ignore[arg-type]
+        inside.pop()
+
+    monkeypatch.setattr(ledger_witness, "_write", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: remember(state, "films", ledger.head, state.ledger_url), range(4)))
+    assert n_at_once == [1] * 4
+
+
+def test_what_this_account_cannot_remember_is_neither_charged_nor_fitted(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(state)
+    ledger.set_budget("films", Budget(epsilon=9))
+    free, early, late = reserve(ledger, charge(source="books"), charge(), charge())
+    write = ledger_witness._write
+
+    def fill_the_disk(n_writes_before: int) -> None:
+        left = iter(range(n_writes_before))
+
+        def writing(*arguments: object) -> None:
+            if next(left, None) is None:
+                raise OSError(28, "No space left on device")
+            write(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ledger_witness, "_write", writing)
+
+    fill_the_disk(0)
+    commit(free)
+    with pytest.raises(EnvironmentFault, match="Nothing was charged"):
+        commit(early)
+    assert (early.state, ledger.reservation(early.id).state) == ("reserve", "reserve")
+    fill_the_disk(1)
+    with pytest.raises(EnvironmentFault, match="nothing was fitted"):
+        commit(late)
+    assert (late.state, ledger.entries()[-1].outcome) == ("fail", "spent; nothing was fitted")
+    assert not ledger.set_budget("films", Budget(epsilon=8))
+
+
 def test_a_note_of_a_budget_that_cannot_be_read_is_no_licence(state: State) -> None:
     Ledger(state).set_budget("films", Budget(epsilon=1))
     (note,) = (state.own_folder / "budgets").iterdir()
@@ -597,6 +666,11 @@ def test_a_note_of_a_budget_that_cannot_be_read_is_no_licence(state: State) -> N
     note.write_text("{")
     with pytest.raises(LedgerDoubted, match="cannot be read"):
         reserve(Ledger(state), charge())
+
+
+def test_a_commit_returns_once_it_is_on_the_disk(state: State) -> None:
+    with Ledger(state)._book._transaction(reading=True) as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2, "FULL"
 
 
 # What cannot be used
