@@ -114,6 +114,11 @@ class Job(BaseModel, frozen=True, extra="forbid"):
         return self.batch.kind if self.batch else None
 
     @property
+    def data(self) -> str:
+        """What was told of the ratings and preferences, as it may be stored; two jobs alike in it read the same."""
+        return self.model_dump_json(include={"ratings": True, "items": True, "scale": True, "privacy": {"preferences"}})
+
+    @property
     def minimums(self) -> Minimums:
         """What validation demands; every fold needs a rating."""
         return self.validation.model_copy(update={"min_ratings": max(self.folds, self.validation.min_ratings)})

@@ -139,12 +139,16 @@ def finish_interrupted_runs(job: Job) -> list[Finished]:
 
 
 def paid_before(job: Job, chosen: list[Candidate], finished: list[Finished]) -> dict[str, Finished]:
-    """What an interrupted run has paid for and published alike, by recommender."""
+    """What an interrupted run has paid for and published alike, by recommender; no batch: each is another."""
+    if job.batch:
+        return {}
     wanted = {candidate.name: (candidate, receipt(bill(job, candidate))) for candidate in chosen}
     return {
         one.recommender: one
         for one in sorted(finished, key=lambda one: one.at)  # the newest of each
-        if one.version and one.source == job.source and wanted.get(one.recommender) == (one.candidate, one.paid)
+        if one.version
+        and (one.source, one.data) == (job.source, job.data)
+        and wanted.get(one.recommender) == (one.candidate, one.paid)
     }
 
 
@@ -164,7 +168,8 @@ def reserved(
 ) -> Iterator[tuple[RunFolder, dict[str, Reservation]]]:
     """Reserve the cost of everything to be released, before a rating is read; give back what is not spent."""
     bills = [bill(job, candidate) for candidate in to_release]
-    with paying(current_state(), ledger, bills, require_budget=job.require_budget) as (own, reservations):
+    begun = paying(current_state(), ledger, bills, require_budget=job.require_budget, data=job.data)
+    with begun as (own, reservations):
         yield own, {reservation.recommender: reservation for reservation in reservations}
 
 

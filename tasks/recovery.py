@@ -37,6 +37,7 @@ class Finished:
     Args:
       at: when the ledger last heard of it, UTC.
       paid: what for.
+      data: what the run was told of the ratings.
       version: of the release, where that was kept or even published.
       kept: the release.
     """
@@ -49,6 +50,7 @@ class Finished:
     gave_back: bool = False
     version: str | None = None
     kept: Pending | None = None
+    data: str = ""
 
     @property
     def candidate(self) -> Candidate | None:
@@ -114,7 +116,9 @@ def finish_interrupted(state: State) -> list[Finished]:
 
 
 def _finish(reservation: Reservation, run: RunFolder, bill: list[Entry], state: State) -> list[Finished]:
-    one = Finished(reservation.id, reservation.source, reservation.recommender, bill[0].at, receipt(bill))
+    one = Finished(
+        reservation.id, reservation.source, reservation.recommender, bill[0].at, receipt(bill), data=run.data
+    )
     if reservation.state == "reserve":
         reservation.close()
         return [replace(one, gave_back=True)]

@@ -3,7 +3,7 @@
 `.jali/runs/RUN/` is there from before anything is reserved until everything is settled:
 
     lock         held by the run; the operating system lets go of it however the process dies
-    run.json     its reservations, and the ledger and the MLflow that know them
+    run.json     its reservations, the ledger and the MLflow that know them, and what it was told of the ratings
     pending/ID/  a release that was paid for, until the run has come to its end: as public as it will be anywhere
 
 Each is whole and on the disk before the step that relies on it begins. Who holds the lock owns the folder: the run
@@ -78,22 +78,30 @@ class RunFolder:
         return [str(name) for name in _about(self._folder)["reservations"]]
 
     @property
+    def data(self) -> str:
+        """What it was told of the ratings."""
+        return str(_about(self._folder)["data"])
+
+    @property
     def is_of_these_places(self) -> bool:
         """Whether the ledger and the MLflow in use are those that know its reservations."""
         return _about(self._folder)["places"] in (self._places, None)
 
     @guarded("Reserving")
     def reserve(
-        self, ledger: Ledger, bills: Sequence[Sequence[Charge]], *, require_budget: bool = False
+        self, ledger: Ledger, bills: Sequence[Sequence[Charge]], *, require_budget: bool = False, data: str = ""
     ) -> list[Reservation]:
         """Write down what is going to be reserved, then reserve it: a reservation always has an owner who can die.
+
+        Args:
+          data: see `paying`.
 
         Raises:
           As `Ledger.reserve`.
         """
         ids = [uuid4().hex for _ in bills]
         part = self._folder / f".{ABOUT}"
-        part.write_text(json.dumps({"reservations": ids, "places": self._places}))
+        part.write_text(json.dumps({"reservations": ids, "places": self._places, "data": data}))
         _to_disk(part)
         part.rename(self._folder / ABOUT)
         _to_disk(self._folder, self._folder.parent)
@@ -138,15 +146,24 @@ class RunFolder:
 
 @contextmanager
 def paying(
-    state: State, ledger: Ledger, bills: Sequence[Sequence[Charge]], *, require_budget: bool = False
+    state: State,
+    ledger: Ledger,
+    bills: Sequence[Sequence[Charge]],
+    *,
+    require_budget: bool = False,
+    data: str = "",
 ) -> Iterator[tuple[RunFolder, list[Reservation]]]:
     """Reserve what a run is going to release; settle it at the end.
+
+    Args:
+      data: what the run was told of the ratings, without secrets; a later run takes as its own only what was made of
+        the same.
 
     Raises:
       As `own_run` and `Ledger.reserve`.
     """
     with own_run(state) as own:
-        reservations = own.reserve(ledger, bills, require_budget=require_budget)
+        reservations = own.reserve(ledger, bills, require_budget=require_budget, data=data)
         with settled(own, reservations):
             yield own, reservations
 
@@ -307,9 +324,9 @@ def _about(folder: Path) -> dict[str, Any]:
     """What the folder says of itself; nothing, where its run ended before it reserved."""
     try:
         about = json.loads((folder / ABOUT).read_text())
-        return {"reservations": list(about["reservations"]), "places": about["places"]}
+        return {"reservations": list(about["reservations"]), "places": about["places"], "data": about.get("data", "")}
     except FileNotFoundError:
-        return {"reservations": [], "places": None}
+        return {"reservations": [], "places": None, "data": ""}
     except (OSError, ValueError, TypeError, KeyError):
         fault = EnvironmentFault(
             f"{folder / ABOUT}, which a run left when it was interrupted, cannot be read. Look at `jali ledger show` "

@@ -89,7 +89,9 @@ EVALUATION = Evaluation((FoldScores(0, None, None, None, 0.1, 0.2),))
 RECEIPT = receipt(bill(JOB, CANDIDATE))
 
 
-def left_behind(paid: Receipt = RECEIPT, source: str = "films", version: str | None = "3") -> Finished:
+def left_behind(
+    paid: Receipt = RECEIPT, source: str = "films", version: str | None = "3", data: str = JOB.data
+) -> Finished:
     about = {
         "recommender": CANDIDATE.name,
         "settings": CANDIDATE.recommender.model_dump(mode="json"),
@@ -97,7 +99,7 @@ def left_behind(paid: Receipt = RECEIPT, source: str = "films", version: str | N
         "guarantee": CANDIDATE.guarantee.model_dump(mode="json"),
     }
     kept = Pending(source, Release(ItemFactors(*np.ones((3, 1))), ("a",), ("A",), 1, 5, 1, about))
-    return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, kept)
+    return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, kept, data)
 
 
 def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowhere_else() -> None:
@@ -105,12 +107,30 @@ def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowh
     assert paid_before(JOB, [CANDIDATE], [same]) == {"pdp-histogram": same}
     dearer = make_job({"source": "films", "recommenders": "pdp-histogram", "privacy": {"epsilon": 2}})
     finer = make_job({**JOB.model_dump(exclude_unset=True), "settings": {"pdp-histogram": {"threshold": 0.5}}})
-    for other in (dearer, finer):
+    scaled = make_job({**JOB.model_dump(exclude_unset=True), "scale": "1:5:1"})
+    for other in (dearer, finer, scaled):
         assert paid_before(other, candidates(other), [left_behind()]) == {}
     more = receipt([*bill(JOB, CANDIDATE), replace(*bill(JOB, CANDIDATE), purpose="private metrics")])
     batch = receipt([replace(*bill(JOB, CANDIDATE), series="pdp-histogram batches")])
-    for unlike in (left_behind(more), left_behind(batch), left_behind(source="books"), left_behind(version=None)):
+    unalike = [left_behind(more), left_behind(batch), left_behind(source="books"), left_behind(version=None)]
+    for unlike in (*unalike, left_behind(data="")):
         assert paid_before(JOB, [CANDIDATE], [unlike]) == {}
+
+
+def test_a_batch_is_never_taken_for_the_next_one() -> None:
+    nightly = make_job({"source": "films", "recommenders": "pdp-histogram", "batch": True})
+    (candidate,) = candidates(nightly)
+    assert paid_before(nightly, [candidate], [left_behind(receipt(bill(nightly, candidate)))]) == {}
+
+
+def test_what_a_run_was_told_of_the_ratings_is_written_down_without_secrets(tmp_path: Path) -> None:
+    (file := tmp_path / "films.csv").touch()
+    told = {"path": str(file), "checksum": f"md5:{'a1' * 16}"}
+    job = make_job({"ratings": told, "recommenders": "pdp-histogram", "scale": "1:5:1"})
+    assert str(file) in job.data
+    assert "a1a1" not in job.data
+    assert job.data == make_job({**job.model_dump(exclude_unset=True), "folds": 3}).data
+    assert job.data != job.model_copy(update={"items": "items.csv"}).data
 
 
 def test_a_release_that_was_paid_before_is_shown_and_costs_nothing_again() -> None:
