@@ -163,7 +163,11 @@ def paying(
       As `own_run` and `Ledger.reserve`.
     """
     with own_run(state) as own:
-        reservations = own.reserve(ledger, bills, require_budget=require_budget, data=data)
+        try:
+            reservations = own.reserve(ledger, bills, require_budget=require_budget, data=data)
+        except Refused:  # and nothing is in the ledger; where that is not sure the folder stays
+            own.remove()
+            raise
         with settled(own, reservations):
             yield own, reservations
 

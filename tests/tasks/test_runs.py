@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from models.candidate import Candidate
-from models.errors import EnvironmentFault, JaliError, Refused, SpecError
+from models.errors import BudgetExceeded, EnvironmentFault, JaliError, Refused, SpecError
 from models.index import RECOMMENDERS, make_recommender
+from models.privacy.budget import Budget
 from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
 from models.release import ItemFactors, Release
 from tasks.ledger import Charge, Ledger
-from tasks.runs import Pending, abandoned_runs, own_run, run_of, settled
+from tasks.runs import Pending, abandoned_runs, own_run, paying, run_of, settled
 from tasks.state import State
 from tasks.voiding import void
 
@@ -47,6 +48,25 @@ def test_a_run_that_comes_to_its_end_leaves_nothing(state: State) -> None:
             (folder,) = folders(state)
             assert folder.stat().st_mode & 0o77 == 0
         assert folders(state) == []
+
+
+def test_a_run_that_is_refused_leaves_nothing_and_one_that_may_have_reserved_its_folder(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(state)
+    ledger.set_budget("films", Budget(epsilon=0.5))
+    with pytest.raises(BudgetExceeded), paying(state, ledger, [BILL]):
+        pass
+    assert folders(state) == []
+    ledger.set_budget("films", Budget(epsilon=2))
+
+    def lost(*_: object, **__: object) -> None:
+        raise EnvironmentFault("The server was lost, and nobody knows when.")
+
+    monkeypatch.setattr(ledger, "reserve", lost)
+    with pytest.raises(EnvironmentFault), paying(state, ledger, [BILL]):
+        pass
+    assert n_abandoned(state) == 1
 
 
 def test_a_living_run_is_left_alone_and_a_dead_one_is_not(state: State) -> None:
