@@ -136,6 +136,23 @@ def test_a_batch_of_another_machine_is_found_after_the_commit_and_before_the_fit
     assert reservation.state == "commit"
 
 
+def test_what_a_batch_releases_is_on_the_list_before_it_is_paid_for(
+    ratings: Ratings, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = open_batch("films", HISTOGRAM, ratings, "fresh")
+    reservation = reserved(state)
+    was_listed: list[bool] = []
+    commit = Reservation.commit
+
+    def look(self: Reservation, *paid: object) -> None:
+        was_listed.append(list_file(state, self).exists())
+        commit(self, *paid)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Reservation, "commit", look)
+    fit_private(HISTOGRAM, batch, SPECIFICATION, reservation)
+    assert was_listed == [True]
+
+
 def test_two_batches_of_one_source_are_never_under_way_at_once(state: State) -> None:
     refused = pytest.raises(Refused, match="another batch of films")
     with one_at_a_time("films"), one_at_a_time("books"), refused, one_at_a_time("films"):
