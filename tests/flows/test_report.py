@@ -12,6 +12,7 @@ from flows.exits import remember_termination
 from flows.job import candidates, make_job
 from flows.report import closing_lines, report, write_report
 from flows.run import Done, Result, bill, paid_before
+from models.candidate import Candidate
 from models.errors import EnvironmentFault, SpecError
 from models.release import ItemFactors, Release
 from tasks import progress
@@ -90,13 +91,17 @@ RECEIPT = receipt(bill(JOB, CANDIDATE))
 
 
 def left_behind(
-    paid: Receipt = RECEIPT, source: str = "films", version: str | None = "3", data: str = JOB.data
+    paid: Receipt = RECEIPT,
+    source: str = "films",
+    version: str | None = "3",
+    data: str = JOB.data,
+    of: Candidate = CANDIDATE,
 ) -> Finished:
     about = {
-        "recommender": CANDIDATE.name,
-        "settings": CANDIDATE.recommender.model_dump(mode="json"),
-        "privacy": CANDIDATE.specification.model_dump(mode="json"),
-        "guarantee": CANDIDATE.guarantee.model_dump(mode="json"),
+        "recommender": of.name,
+        "settings": of.recommender.model_dump(mode="json"),
+        "privacy": of.specification.model_dump(mode="json"),
+        "guarantee": of.guarantee.model_dump(mode="json"),
     }
     kept = Pending(source, Release(ItemFactors(*np.ones((3, 1))), ("a",), ("A",), 1, 5, 1, about))
     return Finished("abc123", source, "pdp-histogram", "2026-11-20T17:05:09+00:00", paid, False, version, kept, data)
@@ -120,7 +125,9 @@ def test_what_an_interrupted_run_paid_for_is_taken_where_it_is_the_same_and_nowh
 def test_a_batch_is_never_taken_for_the_next_one() -> None:
     nightly = make_job({"source": "films", "recommenders": "pdp-histogram", "batch": True})
     (candidate,) = candidates(nightly)
-    assert paid_before(nightly, [candidate], [left_behind(receipt(bill(nightly, candidate)))]) == {}
+    last_night = left_behind(receipt(bill(nightly, candidate)), of=candidate)
+    assert last_night.candidate == candidate
+    assert paid_before(nightly, [candidate], [last_night]) == {}
 
 
 def test_what_a_run_was_told_of_the_ratings_is_written_down_without_secrets(tmp_path: Path) -> None:
