@@ -147,6 +147,14 @@ def test_a_failed_charge_is_voided_by_the_name_that_is_shown(state: State) -> No
     assert ledger("void", name, "--reason", "again").exit_code == 1
 
 
+def test_what_a_run_of_another_folder_may_yet_publish_is_voided_once_it_is_said_that_it_cannot(state: State) -> None:
+    name = spend(state).id
+    refused = ledger("void", name, "--reason", "the folder burnt")
+    assert (refused.exit_code, "say so with --gone" in refused.stderr) == (1, True)
+    assert ledger("void", name, "--reason", "the folder burnt", "--gone").exit_code == 0
+    assert "void: the folder burnt" in words(ledger("show"))
+
+
 def test_one_user_is_told_an_upper_bound_and_nothing_is_kept_of_it(state: State) -> None:
     assert "Nothing was spent yet" in ledger("user", "7").stdout
     spend(state, 0.4)
