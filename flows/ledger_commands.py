@@ -86,7 +86,11 @@ def budget(
         ledger = Ledger(prepared())
         name = require_source_name(source)
         if new is not None and not ledger.set_budget(name, new, reason):
-            typer.echo("This account has no folder to remember it in: the budget goes with the ledger.", err=True)
+            typer.echo(
+                "This account has no folder to remember it in (~/.local/state/jali, or what XDG_STATE_HOME says), and "
+                "nothing is released under the budget until it has one.",
+                err=True,
+            )
         console().print(budget_line(ledger, name), highlight=False, markup=False)
 
 
