@@ -135,6 +135,7 @@ def fit_private(
     return metrics.measure(release.factors, own, left_out, specification.unit, ExactNoise()).added_to(release)
 
 
+@guarded("The fit for release")
 def fit_and_keep(
     recommender: Recommender,
     ratings: Ratings,

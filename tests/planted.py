@@ -16,8 +16,11 @@ SEED = 0xF0E1D2C3B4A59687
 PASSWORD = "swordfish-in-the-environment"
 PATTERN = tuple(np.random.default_rng(5).integers(1, 6, 40).tolist())
 """What the user with the numeric id gave to the first forty items, in order."""
-BAD_VALUE = "17.254"
+BAD_VALUE = "83.254"
+"""No time of day has so many seconds."""
 N_ITEMS, POPULAR = 60, 17
+N_RATED = 20
+"""So few other items share the ratings that no cell of theirs, 1,024 steps a rating, is noisy enough to be a count."""
 QUOTED = f"{ID}-7 and {NUMERIC_ID} rated; {COUNT} of {N_RATINGS} by {N_USERS}: {list(PATTERN)}, seed {SEED}"
 """What a library might say of the ratings it fails on."""
 
@@ -32,7 +35,7 @@ def write_planted(folder: Path, *more_rows: str) -> list[str]:
     pairs = [(user, POPULAR) for user in range(COUNT - 1)] + [(user, 1) for user in range(COUNT - 1, N_USERS - 1)]
     taken = set(pairs)
     while len(pairs) < N_RATINGS - len(PATTERN):
-        pair = (int(rng.integers(N_USERS - 1)), int(rng.integers(N_ITEMS)))
+        pair = (int(rng.integers(N_USERS - 1)), int(rng.integers(N_RATED)))
         if pair[1] != POPULAR and pair not in taken:
             taken.add(pair)
             pairs.append(pair)

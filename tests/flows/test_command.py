@@ -68,7 +68,10 @@ def test_a_run_prints_a_table_that_fits_and_says_where_to_look(finished) -> None
     assert histogram[1:5] == ["one", "rating,", "1", "proven"]
     assert histogram[-1] == "v1"
     said = " ".join(outcome.stdout.split())
-    assert "dp-pmf, pdp-pmf, pdp-histogram: ε=4 claimed for any rating of films.csv (replace value), and not" in said
+    assert (
+        "dp-pmf, pdp-pmf, pdp-histogram: ε=4 (a changed rating pays twice what is private for one that comes or goes) "
+        "claimed for any rating of films.csv (replace value), and not" in said
+    )
     assert (
         "pdp-histogram: ε=1 claimed for any rating of films.csv (add or remove); dp-pmf, pdp-pmf, published too, "
         "promised nothing of it." in said
@@ -107,11 +110,11 @@ def test_the_ledger_shows_what_was_spent(finished) -> None:
     assert outcome.returncode == 0
     assert "version 1" in outcome.stdout.replace("\n", " ")
     said = " ".join(outcome.stdout.split())
-    assert "films.csv: ε=1, δ=0 claimed, and not proven, for each rating (add or remove)" in said
+    assert "films.csv: ε=1, δ=0 claimed, and not proven as a whole, for each rating (add or remove)" in said
     assert "dp-pmf, pdp-pmf promised nothing of it, so that nothing bounds the whole." in said
-    assert "films.csv: ε=4, δ=0 claimed, and not proven, for each rating (replace value)" in said
-    other = jali(folder, "ledger", "show", "--source", "other").stdout
-    assert other == "Nothing of other was spent yet. There are entries of films.csv.\n"
+    assert "films.csv: ε=4, δ=0 claimed, and not proven as a whole, for each rating (replace value)" in said
+    other = jali(folder, "ledger", "show", "--source", "other")
+    assert (other.returncode, other.stderr) == (2, "jali: the ledger has nothing of other. It has films.csv.\n")
 
 
 def test_prefect_knows_paths_and_settings_and_no_user_and_no_rating(finished) -> None:

@@ -23,7 +23,7 @@ from tests.made_up import made_up_ratings
 
 
 def ledger(*arguments: str, **more: str) -> Result:
-    return CliRunner().invoke(app, ["ledger", *arguments], **more)  # type: ignore[arg-type]
+    return CliRunner().invoke(app, ["ledger", *arguments], env={"COLUMNS": "200"}, **more)  # type: ignore[arg-type]
 
 
 def words(outcome: Result) -> str:
