@@ -5,6 +5,7 @@ The cases are the same in every run (`derandomize`); a failing one is printed wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -20,9 +21,13 @@ from tests.fuzz.tables import database_cases, parquet_cases, preferences_cases
 pytestmark = pytest.mark.slow
 
 
+TIMES = int(os.environ.get("JALI_CAMPAIGN", "1"))
+"""How much longer than in every test run the campaign is."""
+
+
 def campaign(cases: int) -> settings:
     return settings(
-        max_examples=cases,
+        max_examples=TIMES * cases,
         derandomize=True,
         print_blob=True,
         database=None,
@@ -37,49 +42,49 @@ def tried(case: Case) -> None:
         judge(case, folder, in_process)
 
 
-@campaign(240)
+@campaign(120)
 @given(ratings_cases())
 def test_ratings_files(case: Case) -> None:
     tried(case)
 
 
-@campaign(80)
+@campaign(50)
 @given(parquet_cases())
 def test_parquet_of_all_types(case: Case) -> None:
     tried(case)
 
 
-@campaign(100)
+@campaign(60)
 @given(database_cases())
 def test_databases(case: Case) -> None:
     tried(case)
 
 
-@campaign(80)
+@campaign(50)
 @given(preferences_cases())
 def test_preferences(case: Case) -> None:
     tried(case)
 
 
-@campaign(80)
+@campaign(50)
 @given(items_cases())
 def test_items_files(case: Case) -> None:
     tried(case)
 
 
-@campaign(220)
+@campaign(120)
 @given(settings_cases())
 def test_configurations(case: Case) -> None:
     tried(case)
 
 
-@campaign(50)
+@campaign(30)
 @given(policy_cases())
 def test_policies(case: Case) -> None:
     tried(case)
 
 
-@campaign(250)
+@campaign(150)
 @given(command_cases())
 def test_command_lines(case: Case) -> None:
     tried(case)

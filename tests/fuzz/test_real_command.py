@@ -22,9 +22,9 @@ from tests.fuzz.tables import database_cases, preferences_cases
 pytestmark = pytest.mark.slow
 
 SECONDS = 120
-DRAWN = {"ratings": (ratings_cases, 4), "items": (items_cases, 2), "settings": (settings_cases, 6),
-         "policy": (policy_cases, 2), "command": (command_cases, 16),
-         "preferences": (preferences_cases, 3), "database": (database_cases, 3)}  # fmt: skip
+DRAWN = {"ratings": (ratings_cases, 3), "items": (items_cases, 2), "settings": (settings_cases, 4),
+         "policy": (policy_cases, 1), "command": (command_cases, 10),
+         "preferences": (preferences_cases, 2), "database": (database_cases, 2)}  # fmt: skip
 ROWS = "".join(f"{SECRET_USER}{user},{item},{item}\n" for user in range(6) for item in range(1, 5))
 
 
