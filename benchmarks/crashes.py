@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tasks.ledger import SPENT, Entry, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import SPENT, Entry
 from tasks.servers import prefect_server
 from tasks.state import State, prepare
 

@@ -11,7 +11,8 @@ from models.batch import BatchKind
 from models.errors import Refused
 from models.privacy.specification import PrivacySpecification
 from tasks.batch_list import series_of, somebody_is_kept_out
-from tasks.ledger import Charge, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
 from tasks.state import current_state
 
 

@@ -48,7 +48,8 @@ def show(
 def show_ledger(source: str) -> None:
     """The table of one source, for whoever was refused."""
     from flows.ledger_view import ledger_table
-    from tasks.ledger import COUNTED, Ledger
+    from tasks.ledger import Ledger
+    from tasks.ledger_entries import COUNTED
 
     entries = [entry for entry in Ledger(prepared()).entries(source) if entry.state in COUNTED]
     if entries:

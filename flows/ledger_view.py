@@ -13,7 +13,8 @@ from models.errors import SpecError, shown
 from models.index import first_problem
 from models.privacy.accounting import Spent, spending
 from models.privacy.budget import Budget
-from tasks.ledger import COUNTED, LEAST_ID, SPENT, Entry, Ledger
+from tasks.ledger import LEAST_ID, Ledger
+from tasks.ledger_entries import COUNTED, SPENT, Entry
 from tasks.paths import home_path, require_writable
 from tasks.rating_files import RatingsSource, read_ratings
 

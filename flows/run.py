@@ -25,7 +25,8 @@ from tasks.artifacts import leave_ledger_task
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
-from tasks.ledger import SPENT, Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import SPENT, Charge
 from tasks.loading import load_task
 from tasks.progress import go_on, stage, step
 from tasks.publishing import publish_task

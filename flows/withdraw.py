@@ -15,7 +15,8 @@ from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import Release
 from tasks.batch_list import keep_out, one_at_a_time, recommenders_with_batches
 from tasks.batches import open_withdrawal, release_before
-from tasks.ledger import Charge, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
 from tasks.publishing import publish
 from tasks.recovery import finish_interrupted
 from tasks.registry import require_same_ledger

@@ -22,8 +22,9 @@ from models.batch import Moves, Record
 from models.errors import EnvironmentFault, Refused
 from models.privacy.keyed_hash import label_hashes
 from models.ratings import Ratings
-from tasks.ledger import SPENT, Ledger, Reservation
-from tasks.ledger import State as ChargeState
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import SPENT
+from tasks.ledger_entries import State as ChargeState
 from tasks.private_key import private_key
 from tasks.state import State, current_state
 

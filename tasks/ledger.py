@@ -9,8 +9,7 @@ stays spent until somebody says, with `void`, why nothing can have left.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
 from uuid import uuid4
 
 from dp_accounting import DpEvent
@@ -26,108 +25,27 @@ from models.errors import (
     quoted,
     shown,
 )
-from models.privacy.accounting import Amount, Spent, spending, zcdp_of
+from models.privacy.accounting import Spent, spending
 from models.privacy.budget import Budget
-from models.privacy.guarantee import Guarantee, Verdict
 from models.privacy.specification import Relation, Unit
 from tasks.ledger_book import Book, Head, Page
+from tasks.ledger_entries import (
+    COUNTED,
+    MAY_FOLLOW,
+    SPENT,
+    Charge,
+    Entry,
+    Events,
+    Purpose,
+    State,
+    budget_in,
+    budget_row,
+    charge_row,
+    entries_on,
+    latest,
+)
 from tasks.ledger_witness import remember, require_remembered
 from tasks.state import State as StateFolder
-
-State = Literal["reserve", "commit", "publish", "cancel", "fail", "void", "budget"]
-Purpose = Literal["release", "private metrics", "corrections", "withdrawal", "budget"]
-Events = tuple[str, Mapping[Purpose, str]]
-"""A recommender, and the events that a fit of it is paid for with."""
-
-MAY_FOLLOW: dict[State, tuple[State, ...]] = {
-    "reserve": ("commit", "cancel", "void"),
-    "commit": ("publish", "fail", "void"),
-    "publish": (),
-    "cancel": (),
-    "fail": ("void",),
-    "void": (),
-    "budget": (),
-}
-SPENT: tuple[State, ...] = ("commit", "publish", "fail")
-COUNTED: tuple[State, ...] = ("reserve", *SPENT)
-"""What a budget counts: nothing that is reserved may be promised twice."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One line of a bill: what a release will cost.
-
-    Attributes:
-      guarantee: of this amount; its epsilon, delta, unit and relation are what is charged.
-      event: the same for an accountant.
-      fraction: the share of everybody's own epsilon, where each has one.
-      series: see Amount.
-      accepted: why it may be released under a budget although it is not proven.
-    """
-
-    source: str
-    recommender: str
-    guarantee: Guarantee
-    event: DpEvent
-    fraction: float | None = None
-    series: str = ""
-    purpose: Purpose = "release"
-    accepted: str = ""
-
-    @property
-    def amount(self) -> Amount:
-        return Amount(self.recommender, self.guarantee, zcdp_of(self.event), self.fraction, self.series)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row: one charge, or one budget, in one state."""
-
-    seq: int
-    at: str
-    reservation: str
-    state: State
-    source: str
-    recommender: str
-    purpose: Purpose
-    unit: Unit
-    relation: Relation
-    verdict: Verdict
-    claimed_epsilon: float | None
-    proven_epsilon: float | None
-    delta: float
-    rho: float | None
-    fraction: float | None
-    series: str
-    accepted: str
-    event: str
-    note: str
-
-    @property
-    def amount(self) -> Amount:
-        """What the ledger remembers of it."""
-        promise = Guarantee(
-            unit=self.unit,
-            relation=self.relation,
-            epsilon=self.claimed_epsilon,
-            delta=self.delta,
-            verdict=self.verdict,
-            sentence="",
-            reference="",
-        )
-        return Amount(self.recommender, promise, self.rho, self.fraction, self.series)
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(epsilon=self.claimed_epsilon, delta=self.delta, unit=self.unit, relation=self.relation)
-
-    @property
-    def outcome(self) -> str:
-        """What became of it, in a word or two."""
-        words = {"reserve": "reserved", "commit": "spent"}
-        if self.state == "cancel":
-            return self.note or "given back"
-        return words.get(self.state, f"void: {self.note}" if self.state == "void" else self.note)
 
 
 class Ledger:
@@ -163,7 +81,7 @@ class Ledger:
                 self._require_room(page, source, charges, require_budget=require_budget)
             page.append(
                 [
-                    {**_row(charge), "reservation": name, "state": "reserve", "note": ""}
+                    {**charge_row(charge), "reservation": name, "state": "reserve", "note": ""}
                     for name, bill in zip(names, bills, strict=True)
                     for charge in bill
                 ]
@@ -173,8 +91,8 @@ class Ledger:
 
     def _require_room(self, page: Page, source: str, charges: Sequence[Charge], *, require_budget: bool) -> None:
         require_remembered(self._state, source, page, self._state.ledger_url)
-        rows = _entries(page)
-        budget = _budget(rows, source)
+        rows = entries_on(page)
+        budget = budget_in(rows, source)
         if budget is None:
             if require_budget:
                 raise NotReleasable(
@@ -225,7 +143,7 @@ class Ledger:
 
     def history(self, source: str | None = None) -> list[Entry]:
         """Every row."""
-        return [entry for entry in _entries(self._book.page()) if source in (None, entry.source)]
+        return [entry for entry in entries_on(self._book.page()) if source in (None, entry.source)]
 
     @property
     def head(self) -> Head:
@@ -253,7 +171,7 @@ class Ledger:
 
     def budget(self, source: str) -> Budget | None:
         """What may ever be spent on it; None: nobody has said."""
-        return _budget(self.history(source), source)
+        return budget_in(self.history(source), source)
 
     def set_budget(self, source: str, budget: Budget, reason: str = "") -> bool:
         """Say what may ever be spent on a source, from now on; False where this account cannot remember it.
@@ -264,8 +182,8 @@ class Ledger:
         """
         with self._book.writing() as page:
             require_remembered(self._state, source, page, self._state.ledger_url)
-            rows = _entries(page)
-            before = _budget(rows, source)
+            rows = entries_on(page)
+            before = budget_in(rows, source)
             if before is not None and not before.is_like(budget):
                 raise SpecError(
                     f"{shown(source)} has a budget, {before}, and two budgets for one source are not kept. Raise or "
@@ -277,7 +195,7 @@ class Ledger:
                     f"a budget of {budget} would be less than the {spent:.4g} that is spent or reserved on "
                     f"{shown(source)} already. Nothing was changed."
                 )
-            page.append([_budget_row(source, budget, reason)])
+            page.append([budget_row(source, budget, reason)])
             head = page.head
         return self._remember(source, head)
 
@@ -292,14 +210,14 @@ class Ledger:
     def _move(self, name: str, after: State, note: str, events: Events | None = None) -> bool:
         """Record it; False where this account cannot remember that the ledger has grown."""
         with self._book.writing() as page:
-            rows = [entry for entry in latest(_entries(page)) if entry.reservation == name]
+            rows = [entry for entry in latest(entries_on(page)) if entry.reservation == name]
             before = rows[0].state if rows else "void"
             if rows and before == "void":
                 raise Refused("this charge was voided meanwhile: nothing of it is released. Nothing was recorded.")
             if after not in MAY_FOLLOW[before]:
                 raise InternalFault(f"a reservation cannot go from {before} to {after}; nothing was recorded.")
             source = rows[0].source
-            has_budget = _budget(_entries(page), source) is not None
+            has_budget = budget_in(entries_on(page), source) is not None
             if events is not None:
                 _require_reserved(rows, *events)
                 if has_budget and not self._remember(source, page.head):  # found out before anything is spent
@@ -400,60 +318,3 @@ def _require_reserved(rows: Sequence[Entry], recommender: str, events: Mapping[P
             f"{recommender} at {wanted} is not what was reserved: {rows[0].recommender} at {found}. "
             "Reserve what is to be fitted."
         )
-
-
-def _entries(page: Page) -> list[Entry]:
-    return [Entry(**{name: value for name, value in row.items() if name != "seal"}) for row in page.rows]
-
-
-def latest(rows: Iterable[Entry]) -> list[Entry]:
-    """Of every charge the newest row, oldest change first."""
-    newest = {(entry.reservation, entry.purpose): entry for entry in rows}
-    return sorted(newest.values(), key=lambda entry: entry.seq)
-
-
-def _budget(rows: Iterable[Entry], source: str) -> Budget | None:
-    told = [entry.budget for entry in rows if entry.state == "budget" and entry.source == source]
-    return told[-1] if told else None
-
-
-def _row(charge: Charge) -> dict[str, Any]:
-    promise = charge.guarantee
-    return {
-        "source": charge.source,
-        "recommender": charge.recommender,
-        "purpose": charge.purpose,
-        "unit": promise.unit,
-        "relation": promise.relation,
-        "verdict": promise.verdict,
-        "claimed_epsilon": promise.epsilon,
-        "proven_epsilon": promise.proven_epsilon,
-        "delta": promise.delta,
-        "rho": zcdp_of(charge.event),
-        "fraction": charge.fraction,
-        "series": charge.series,
-        "accepted": charge.accepted,
-        "event": str(charge.event),
-    }
-
-
-def _budget_row(source: str, budget: Budget, reason: str) -> Mapping[str, object]:
-    return {
-        "reservation": uuid4().hex,
-        "state": "budget",
-        "source": source,
-        "recommender": "",
-        "purpose": "budget",
-        "unit": budget.unit,
-        "relation": budget.relation,
-        "verdict": "none",
-        "claimed_epsilon": budget.epsilon,
-        "proven_epsilon": None,
-        "delta": budget.delta,
-        "rho": None,
-        "fraction": None,
-        "series": "",
-        "accepted": "",
-        "event": "",
-        "note": reason.strip(),
-    }

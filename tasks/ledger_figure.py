@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from models.privacy.accounting import Amount, spending
 from models.privacy.budget import Budget
 from models.privacy.specification import Relation, Unit
-from tasks.ledger import SPENT, Entry, latest
+from tasks.ledger_entries import SPENT, Entry, latest
 
 MOST_TICKS = 8
 

@@ -19,7 +19,8 @@ from models.privacy.specification import PrivacySpecification
 from models.ratings import RatingScale
 from models.release import Release
 from tasks.guard import guarded
-from tasks.ledger import COUNTED, Charge, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import COUNTED, Charge
 from tasks.released import newest_release
 from tasks.sample import read_sample
 from tasks.state import current_state

@@ -11,7 +11,8 @@ from models.candidate import Candidate
 from models.errors import JaliError, LedgerDoubted, SpecError
 from models.private_metrics import PaidMetrics
 from tasks.guard import guarded
-from tasks.ledger import Charge, Entry, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import Charge, Entry
 from tasks.publishing import publish, published_version, take_back
 from tasks.runs import Pending, RunFolder, abandoned_runs
 from tasks.state import State

@@ -31,7 +31,8 @@ from models.privacy.specification import PrivacySpecification
 from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.guard import guarded
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import Charge
 from tasks.state import State, without_credentials
 
 LOCK, ABOUT, PENDING, BESIDE = "lock", "run.json", "pending", "publication.json"

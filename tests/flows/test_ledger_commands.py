@@ -15,7 +15,8 @@ from flows.cli import app
 from flows.ledger_view import write_figure
 from models.errors import SpecError
 from models.privacy.guarantee import Guarantee
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import Charge
 from tasks.ledger_figure import amounts_spent
 from tasks.state import State
 from tests.command import clean, jali, outcomes, write_ratings

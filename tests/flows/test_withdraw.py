@@ -13,7 +13,8 @@ from models.errors import LedgerDoubted, Refused
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
 from tasks.batch_list import one_at_a_time
-from tasks.ledger import Charge, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
 from tasks.state import State
 
 

@@ -23,7 +23,8 @@ from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import ItemFactors, Release
 from tasks.batch_list import keep_moves, keep_out, one_at_a_time, read_record, require_whole
 from tasks.batches import open_batch, open_withdrawal
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import Charge
 from tasks.state import State
 from tasks.training import fit_private
 from tests.made_up import made_up_ratings

@@ -30,8 +30,9 @@ from models.privacy.guarantee import Guarantee
 from models.privacy.specification import Policy, PrivacySpecification
 from models.private_metrics import PrivateMetrics
 from tasks import ledger_witness
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
 from tasks.ledger_book import FORMAT, Head
+from tasks.ledger_entries import Charge
 from tasks.ledger_witness import remember
 from tasks.state import State
 from tests.postgres import new_database

@@ -25,7 +25,8 @@ from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks import publishing
 from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch
-from tasks.ledger import SPENT, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import SPENT
 from tasks.publishing import publish
 from tasks.recovery import finish_interrupted, something_was_interrupted
 from tasks.runs import Pending

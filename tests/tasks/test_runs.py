@@ -16,7 +16,8 @@ from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
 from models.release import ItemFactors, Release
-from tasks.ledger import Charge, Ledger
+from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
 from tasks.runs import Pending, abandoned_runs, own_run, paying, run_of, settled
 from tasks.state import State
 from tasks.voiding import void

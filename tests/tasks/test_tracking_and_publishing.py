@@ -28,7 +28,8 @@ from models.privacy.specification import Policy, PrivacySpecification
 from models.private_metrics import ERROR_STEPS, PrivateMetrics
 from models.ratings import Ratings
 from tasks import publishing
-from tasks.ledger import Charge, Ledger, Reservation
+from tasks.ledger import Ledger, Reservation
+from tasks.ledger_entries import Charge
 from tasks.publishing import publish
 from tasks.state import State, current_state
 from tasks.tracking import log_evaluations, log_spending, open_tracking
