@@ -7,6 +7,7 @@ to refuse every change; elsewhere it is rolled back, where the database can.
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,8 +72,16 @@ def _engine(url: sa.URL) -> sa.Engine:
     patience = {name: value for name, value in patience.items() if name not in url.query}
     engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=patience)
     if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA query_only = ON"))
+        sa.event.listen(engine, "connect", _only_to_be_read)
     return engine
+
+
+def _only_to_be_read(connection: sqlite3.Connection, _: object) -> None:
+    """No query changes the file, and none makes another: to attach one that is missing makes it."""
+    connection.execute("PRAGMA query_only = ON")
+    connection.set_authorizer(
+        lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
+    )
 
 
 def _attempt(action: Callable[[], Answer], fault: JaliError) -> Answer:

@@ -96,7 +96,7 @@ def test_what_is_accepted_gives_finite_figures_and_what_is_not_a_sentence(
 ) -> None:
     ended = {"finite": 0, "refused": 0}
 
-    @settings(max_examples=100, derandomize=True, print_blob=True, database=None, deadline=None,
+    @settings(max_examples=60, derandomize=True, print_blob=True, database=None, deadline=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(settings_of(name), st.sampled_from(SPECIFICATIONS), st.sampled_from(SCALES))
     def try_one(told: dict[str, Any], specification: PrivacySpecification, scale: RatingScale) -> None:

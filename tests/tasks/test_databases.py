@@ -175,6 +175,15 @@ def test_a_login_that_is_refused_names_no_password(postgres: str, monkeypatch: p
     assert SECRET not in str(fault.value) + str(fault.value.__context__)
 
 
+@pytest.mark.parametrize("query", ["ATTACH 'new.db' AS new", "VACUUM INTO 'new.db'"])
+def test_no_query_makes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute("sqlite:///films.db", "CREATE TABLE films (user, item, rating)")
+    with pytest.raises(SpecError, match="the query fails"):
+        read_ratings(RatingsSource(path="sqlite:///films.db", query=query))
+    assert [path.name for path in tmp_path.iterdir()] == ["films.db"]
+
+
 def test_a_sqlite_file_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("no database" * 1000)
     with pytest.raises(SpecError, match="the table fails"):
