@@ -22,6 +22,7 @@ from models.batch import Moves, Record
 from models.errors import EnvironmentFault, Refused
 from models.privacy.keyed_hash import label_hashes
 from models.ratings import Ratings
+from tasks.durable import write_whole
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import SPENT
 from tasks.ledger_entries import State as ChargeState
@@ -81,7 +82,7 @@ def keep_moves(reservation: Reservation, ratings: Ratings, moves: Moves) -> None
     if ratings.batch is not None and ratings.batch.kind == "withdrawal":
         rows = np.append(rows, np.array([(user, 0, LEFT, 0) for user in users], ROW))
     content = rows.tobytes()
-    _write_whole(_file(state, reservation.source, reservation.id), _seal(key, reservation.id, content) + content)
+    write_whole(_file(state, reservation.source, reservation.id), _seal(key, reservation.id, content) + content)
 
 
 def require_whole(source: str, recommender: str) -> None:
@@ -121,7 +122,7 @@ def keep_out(source: str, user: str) -> None:
     state = current_state()
     users = np.union1d(_kept_out(state, source), label_hashes(list_key(state), "user", [user]))
     content = users.astype("<u8").tobytes()
-    _write_whole(_folder(state, source) / KEPT_OUT, _seal(list_key(state), KEPT_OUT, content) + content)
+    write_whole(_folder(state, source) / KEPT_OUT, _seal(list_key(state), KEPT_OUT, content) + content)
 
 
 def somebody_is_kept_out(state: State, source: str) -> bool:
@@ -191,18 +192,3 @@ def _sealed(key: bytes, name: str, file: Path, kind: np.dtype[Any]) -> np.ndarra
 
 def _seal(key: bytes, reservation: str, content: bytes) -> bytes:
     return hmac.digest(key, reservation.encode() + content, "sha256")
-
-
-def _write_whole(file: Path, content: bytes) -> None:
-    """On the disk, whole or not at all, and so is its name."""
-    part = file.with_suffix(".part")
-    with part.open("wb") as new:
-        new.write(content)
-        new.flush()
-        os.fsync(new.fileno())
-    part.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

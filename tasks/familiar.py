@@ -7,8 +7,7 @@ like the ratings they stay inside. The smallest hashes of a set are a sample of 
 
 from __future__ import annotations
 
-import os
-import tempfile
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -17,6 +16,7 @@ import numpy as np
 from models.errors import EnvironmentFault, NotReleasable, shown
 from models.privacy.keyed_hash import pair_uniforms
 from models.ratings import Doubles, Ratings
+from tasks.durable import write_whole
 from tasks.guard import guarded
 from tasks.ledger_witness import is_remembered
 from tasks.private_key import private_key
@@ -70,11 +70,9 @@ def _note(state: State, source: str, own: Doubles) -> None:
     _folder(state).mkdir(parents=True, exist_ok=True, mode=0o700)
     file = _file(state, source)
     before = _load(file) if file.exists() else np.empty(0)
-    with tempfile.NamedTemporaryFile(dir=_folder(state), prefix=".new-", delete=False) as new:
-        np.save(new, _smallest(np.concatenate([before, own])))
-        new.flush()
-        os.fsync(new.fileno())
-    Path(new.name).replace(file)
+    content = BytesIO()
+    np.save(content, _smallest(np.concatenate([before, own])))
+    write_whole(file, content.getvalue())
 
 
 def _load(file: Path) -> Doubles:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from models.errors import LedgerDoubted, shown
+from tasks.durable import write_whole
 from tasks.ledger_book import Head, Page
 from tasks.state import State, without_credentials
 
@@ -27,9 +27,8 @@ def remember(state: State, source: str, head: Head, url: str) -> bool:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _one_writer(state):
             if not _is_noted_newer(file, head):
-                _write(
-                    file, {"ledger": head.ledger, "seq": head.seq, "seal": head.seal, "at": without_credentials(url)}
-                )
+                note = {"ledger": head.ledger, "seq": head.seq, "seal": head.seal, "at": without_credentials(url)}
+                write_whole(file, json.dumps(note).encode())
     except OSError:
         return False
     return True
@@ -61,19 +60,6 @@ def _noted(file: Path) -> tuple[Head, str]:
     """The newest row and where its ledger is. Raises OSError or one of _DAMAGED."""
     known = json.loads(file.read_text())
     return Head(str(known["ledger"]), int(known["seq"]), str(known["seal"])), str(known["at"])
-
-
-def _write(file: Path, content: dict[str, object]) -> None:
-    """On the disk, whole or not at all."""
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
-        try:
-            json.dump(content, new)
-            new.flush()
-            os.fsync(new.fileno())
-            Path(new.name).replace(file)
-        except OSError:
-            Path(new.name).unlink()
-            raise
 
 
 def require_remembered(state: State, source: str, page: Page, url: str) -> None:

@@ -30,6 +30,7 @@ from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
 from models.private_metrics import PaidMetrics
 from models.release import Release
+from tasks.durable import to_disk, write_whole
 from tasks.guard import guarded
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import Charge
@@ -101,11 +102,9 @@ class RunFolder:
           As `Ledger.reserve`.
         """
         ids = [uuid4().hex for _ in bills]
-        part = self._folder / f".{ABOUT}"
-        part.write_text(json.dumps({"reservations": ids, "places": self._places, "data": data}))
-        _to_disk(part)
-        part.rename(self._folder / ABOUT)
-        _to_disk(self._folder, self._folder.parent)
+        about = {"reservations": ids, "places": self._places, "data": data}
+        write_whole(self._folder / ABOUT, json.dumps(about).encode())
+        to_disk(self._folder.parent)
         return ledger.reserve(bills, ids=ids, require_budget=require_budget)
 
     @guarded("Keeping what was fitted")
@@ -115,9 +114,9 @@ class RunFolder:
         part = place.with_name(f".{place.name}")
         part.mkdir(parents=True)
         pending.save(part)
-        _to_disk(*part.iterdir(), part)
+        to_disk(*part.iterdir(), part)
         part.rename(place)
-        _to_disk(place.parent, self._folder)
+        to_disk(place.parent, self._folder)
 
     def keeps(self, reservation_id: str) -> bool:
         return self._pending(reservation_id).is_dir()
@@ -348,13 +347,3 @@ def _places(state: State) -> dict[str, str | None]:
         "ledger": None if own_ledger else without_credentials(state.ledger_url),
         "mlflow": None if state.tracks_locally else without_credentials(state.tracking_uri),
     }
-
-
-def _to_disk(*paths: Path) -> None:
-    """Return once the files, and what the folders list, would survive the power going."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

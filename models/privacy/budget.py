@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from models.errors import BudgetExceeded, NotReleasable
 from models.privacy.accounting import Amount, fractions_spent, spending
+from models.privacy.guarantee import Guarantee
 from models.privacy.specification import Epsilon, Relation, Unit
 
 
@@ -132,8 +133,6 @@ class Budget(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
 
 def _pure(epsilon: float, unit: Unit, relation: Relation) -> Amount:
-    from models.privacy.guarantee import Guarantee
-
     promise = Guarantee(
         unit=unit, relation=relation, epsilon=epsilon, verdict="proven", sentence="", reference="docs/guarantees.md"
     )

@@ -615,7 +615,7 @@ def test_two_processes_never_note_at_once(state: State, monkeypatch: pytest.Monk
     ledger = Ledger(state)
     ledger.set_budget("films", Budget(epsilon=9))
     inside, n_at_once = [], []
-    write = ledger_witness._write
+    write = ledger_witness.write_whole
 
     def slowly(*arguments: object) -> None:
         inside.append(1)
@@ -624,7 +624,7 @@ def test_two_processes_never_note_at_once(state: State, monkeypatch: pytest.Monk
         write(*arguments)  # type: ignore[arg-type]
         inside.pop()
 
-    monkeypatch.setattr(ledger_witness, "_write", slowly)
+    monkeypatch.setattr(ledger_witness, "write_whole", slowly)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: remember(state, "films", ledger.head, state.ledger_url), range(4)))
     assert n_at_once == [1] * 4
@@ -636,7 +636,7 @@ def test_what_this_account_cannot_remember_is_neither_charged_nor_fitted(
     ledger = Ledger(state)
     ledger.set_budget("films", Budget(epsilon=9))
     free, early, late = reserve(ledger, charge(source="books"), charge(), charge())
-    write = ledger_witness._write
+    write = ledger_witness.write_whole
 
     def fill_the_disk(n_writes_before: int) -> None:
         left = iter(range(n_writes_before))
@@ -646,7 +646,7 @@ def test_what_this_account_cannot_remember_is_neither_charged_nor_fitted(
                 raise OSError(28, "No space left on device")
             write(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(ledger_witness, "_write", writing)
+        monkeypatch.setattr(ledger_witness, "write_whole", writing)
 
     fill_the_disk(0)
     commit(free)
