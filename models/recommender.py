@@ -8,19 +8,20 @@ with ExactNoise has a release.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from dp_accounting import DpEvent
 from pydantic import BaseModel, Field
 
+from models.audit.neighbours import Neighbours
 from models.batch import BatchKind, Moves, in_batches
 from models.errors import InternalFault, NotReleasable, SpecError
 from models.privacy.guarantee import Guarantee
 from models.privacy.noise import ExactNoise, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation, Unit
-from models.ratings import Catalogue, Doubles, Ratings
+from models.ratings import Catalogue, Doubles, Ratings, RatingScale
 from models.release import Array, ItemFactors, Release
 
 Noise = TypeVar("Noise", bound=NoiseSource)
@@ -123,6 +124,12 @@ class Recommender(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fal
     def catalogue_of(self, release: Release) -> Catalogue:
         """The public items of a release of this recommender, with the features that it was fitted with."""
         raise InternalFault(f"{self.name} has no batches; nothing was fitted.")
+
+    def worst_neighbours(
+        self, specification: PrivacySpecification, relation: Relation, scale: RatingScale
+    ) -> Iterable[Neighbours]:
+        """Pairs of made-up data sets that this recommender should find hardest to hide the difference of."""
+        return ()
 
     def guarantee(
         self, specification: PrivacySpecification, *, public_catalogue: bool, batch: BatchKind | None = None

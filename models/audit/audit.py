@@ -1,0 +1,277 @@
+"""Try to contradict a promise from outside: many runs, and a lower bound on the privacy loss that they show.
+
+1. *Search*: pairs of neighbours, the recommender's own worst and small hostile ones, are tried with a few runs; the
+   best are varied at random and tried again.
+2. *Learn*: fresh runs of the worst pair; from half of them statistics that tell the two sides apart are learned, each
+   with the event ("the score is at least c") that shows the most.
+3. *Test*: on the other half each event is counted, and Clopper and Pearson's bounds, corrected for the number of
+   events, give the loss that is shown with the given confidence, whatever the search and the learning did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
+from models.audit.claim import MOST_RUNS, Claim, claim_of, runs_needed
+from models.audit.neighbours import Neighbours, small_hostile, varied
+from models.audit.runs import Count, Fit, Mechanism, Outputs
+from models.audit.statistics import LEARNERS, QUICK, Learner
+from models.errors import SpecError
+from models.privacy.noise import ExactNoise, NoiseSource
+from models.privacy.specification import PrivacySpecification, Relation
+from models.ratings import Doubles, RatingScale
+from models.recommender import Recommender
+
+Bound = Callable[..., np.ndarray]
+
+FIVE_STARS = RatingScale(low=1, high=5)
+
+LEAST_RUNS = 1000
+DEFAULT_RUNS = 40_000
+
+TRY_WITH = (25, 100)
+"""Runs of each side in the first round of a search: a share of the audit's own, within these."""
+TRY_AGAIN = 4
+"""Times as many in the second round."""
+GO_ON = 4
+"""One pair in so many reaches the second round."""
+N_VARIED = 8
+
+N_THRESHOLDS = 400
+TIE_BREAK = 1e-6
+"""Among events that show alike, or nothing, the one that tells most apart is taken."""
+LEARNED_FROM = 0.6
+"""Share of the learning half that scores are learned from; the rest chooses their thresholds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What one pair of neighbours showed.
+
+    Attributes:
+      epsilon: at the claim's delta, whatever the mechanism is; 0 where nothing was shown.
+      gaussian: mu, where Gaussian noise was charged.
+      statistic: what showed the most, of `n_statistics`.
+      false_alarms, misses: shape (k,), of the tests "the score is at least c" on the testing half.
+    """
+
+    epsilon: float
+    gaussian: float | None
+    statistic: str
+    n_statistics: int
+    false_alarms: Doubles
+    misses: Doubles
+
+    def share_of(self, claim: Claim) -> float:
+        """What was shown over what is claimed."""
+        shares = [self.epsilon / claim.epsilon]
+        if claim.gaussian is not None and self.gaussian is not None:
+            shares.append(self.gaussian / claim.gaussian)
+        return max(shares)
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """What an audit came to.
+
+    Attributes:
+      neighbours: the worst pair that was found, of `n_searched`.
+      n_runs: fits of that pair; `n_search_runs` more were taken to find it.
+    """
+
+    claim: Claim
+    relation: Relation
+    neighbours: Neighbours
+    shown: Shown
+    confidence: float
+    n_runs: int
+    n_searched: int
+    n_search_runs: int
+
+    @property
+    def share(self) -> float:
+        """What was shown over what is claimed; a promise with more than 1 is contradicted."""
+        return self.shown.share_of(self.claim)
+
+    @property
+    def exceeded(self) -> bool:
+        return self.share > 1
+
+
+def audit(
+    recommender: Recommender,
+    specification: PrivacySpecification,
+    *,
+    relation: Relation | None = None,
+    n_runs: int = DEFAULT_RUNS,
+    confidence: float = 0.95,
+    scale: RatingScale = FIVE_STARS,
+    noise: NoiseSource | None = None,
+    fit: Fit | None = None,
+    count: Count = lambda n: None,
+) -> Audited:
+    """Search, learn and test.
+
+    Args:
+      relation: which neighbours to try; the promise's own if left out.
+      n_runs: fits of the worst pair, half of them of each side.
+      noise: ExactNoise if left out, as a release takes.
+      fit: instead of the recommender's: a copy to be found out.
+      count: told how many runs were done since it was told last.
+
+    Raises:
+      SpecError: nothing finite is promised, or so few runs could show nothing.
+    """
+    relation = relation or recommender.relation
+    mechanism = Mechanism(
+        recommender,
+        specification,
+        scale,
+        noise or ExactNoise(),
+        fit or recommender.fit,
+        count,
+    )
+    candidates = [
+        *recommender.worst_neighbours(specification, relation, scale),
+        *small_hostile(specification, relation, scale, batches=recommender.batches),
+    ]
+    claims = [claim_of(recommender, specification, relation, pair, scale) for pair in candidates]
+    require_enough(max(claims, key=lambda claim: claim.epsilon), n_runs, confidence)
+    worst, n_searched, n_search_runs = _worst(mechanism, relation, candidates, n_runs)
+    claim = claim_of(recommender, specification, relation, worst, scale)
+    first, second = mechanism.outputs(worst, n_runs // 2)
+    shown = shown_by(claim, first, second, LEARNERS, confidence)
+    return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+
+
+def require_enough(claim: Claim, n_runs: int, confidence: float) -> None:
+    """Raise SpecError where so many runs could not contradict the claim even of an open book."""
+    needed = runs_needed(claim, confidence, len(LEARNERS) * len(_bounds(claim)))
+    if needed is None:
+        raise SpecError(
+            f"to contradict epsilon {claim.epsilon:g} takes more than {MOST_RUNS:,} runs, however little a release "
+            "hides: an audit of it could conclude nothing. Audit a smaller epsilon."
+        )
+    needed = max(needed, LEAST_RUNS)
+    if n_runs < needed:
+        raise SpecError(
+            f"{n_runs:,} runs are too few to conclude anything: to contradict epsilon {claim.epsilon:g} with "
+            f"confidence {confidence:g} takes at least {needed:,}, even of a release that hides nothing. Raise --runs."
+        )
+
+
+def _worst(
+    mechanism: Mechanism, relation: Relation, candidates: Sequence[Neighbours], n_runs: int
+) -> tuple[Neighbours, int, int]:
+    """The pair that shows the most of what is claimed for it; how many were tried, with how many runs."""
+    few = int(np.clip(n_runs // 200, *TRY_WITH))
+    more = TRY_AGAIN * few
+    dealer = np.random.default_rng(0)  # of made-up ratings; no noise
+    tried = _ranked(mechanism, relation, candidates, few)
+    best = [tried[at % len(tried)] for at in range(max(len(tried) // GO_ON, 1))]
+    hostile = [varied(best[at % len(best)], mechanism.specification, mechanism.scale, dealer) for at in range(N_VARIED)]
+    tried_again = _ranked(mechanism, relation, [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]], more)
+    n_tried = len(candidates) + N_VARIED
+    return tried_again[0], n_tried, 2 * few * n_tried + 2 * more * len(tried_again)
+
+
+def _ranked(
+    mechanism: Mechanism, relation: Relation, candidates: Sequence[Neighbours], n_runs: int
+) -> list[Neighbours]:
+    """By what each shows of what is claimed for it, the most first."""
+    learners = {name: LEARNERS[name] for name in QUICK}
+
+    def share(pair: Neighbours) -> float:
+        claim = claim_of(mechanism.recommender, mechanism.specification, relation, pair, mechanism.scale)
+        return shown_by(claim, *mechanism.outputs(pair, n_runs), learners, confidence=0.9).share_of(claim)
+
+    shares = [share(pair) for pair in candidates]
+    return [candidates[at] for at in np.argsort(-np.array(shares), kind="stable")]
+
+
+def shown_by(
+    claim: Claim, first: Outputs, second: Outputs, learners: Mapping[str, Learner], confidence: float
+) -> Shown:
+    """Learn events from half of the runs, and count them in the other half."""
+    bounds = _bounds(claim)
+    error = share_of_error(confidence, len(learners) * len(bounds))
+    learning, testing = ([side.part(*half) for side in (first, second)] for half in ((0, 0.5), (0.5, 1)))
+    varies = np.ptp(np.concatenate([side.numbers for side in learning]), axis=0) > 0
+    if not varies.any():
+        varies[0] = True  # a release that is the same for both shows nothing, which takes a number to see
+    learning, testing = ([side.columns(varies) for side in sides] for sides in (learning, testing))
+    found = dict.fromkeys(bounds, 0.0)
+    best = (-1.0, "", Event(1, 0.0, True), (np.zeros(0), np.zeros(0)))
+    for statistic, learner in learners.items():
+        score = learner(*(side.part(0, LEARNED_FROM) for side in learning))
+        choosing = [score(side.part(LEARNED_FROM, 1)) for side in learning]
+        scores = (score(testing[0]), score(testing[1]))
+        for name, bound in bounds.items():
+            event = _best_event(choosing[0], choosing[1], bound, error)
+            shown = float(bound(*event.counts(*scores), len(scores[0]), error))
+            found[name] = max(found[name], shown)
+            if name == list(bounds)[-1] and shown > best[0]:
+                best = (shown, statistic, event, scores)
+    _, statistic, event, scores = best
+    return Shown(found["epsilon"], found.get("gaussian"), statistic, len(learners), *event.rates_around(*scores))
+
+
+@dataclass(frozen=True)
+class Event:
+    """`sign * score >= threshold`, which one of the sides makes likelier."""
+
+    sign: int
+    threshold: float
+    favours_first: bool
+
+    def counts(self, first: Doubles, second: Doubles) -> tuple[int, int]:
+        """How often it happens under the side it favours, and under the other; scores of either, any shapes."""
+        happens = [int((self.sign * side >= self.threshold).sum()) for side in (first, second)]
+        return (happens[0], happens[1]) if self.favours_first else (happens[1], happens[0])
+
+    def rates_around(self, first: Doubles, second: Doubles) -> tuple[Doubles, Doubles]:
+        """False alarms and misses of the same test with every other threshold; shape (k,) each."""
+        favoured, other = (first, second) if self.favours_first else (second, first)
+        thresholds = _thresholds(self.sign * favoured, self.sign * other)
+        return _rate_from(self.sign * other, thresholds), 1 - _rate_from(self.sign * favoured, thresholds)
+
+
+def _bounds(claim: Claim) -> dict[str, Bound]:
+    """What a count can contradict; the last is what the claim says most about."""
+    bounds: dict[str, Bound] = {
+        "epsilon": lambda hits, misses, n, error: epsilon_bound(hits, misses, n, error, claim.delta)
+    }
+    if claim.gaussian is not None:
+        bounds["gaussian"] = gaussian_bound
+    return bounds
+
+
+def _best_event(first: Doubles, second: Doubles, bound: Bound, error: float) -> Event:
+    """The event that shows the most; scores of either side, shape (n,)."""
+    best, shown = Event(1, 0.0, True), -1.0
+    for sign in (1, -1):
+        thresholds = _thresholds(sign * first, sign * second)
+        counts = [np.rint(_rate_from(sign * side, thresholds) * len(side)).astype(np.int64) for side in (first, second)]
+        for favours_first in (True, False):
+            hits, misses = counts if favours_first else counts[::-1]
+            values = bound(hits, misses, len(first), error)
+            values = values + TIE_BREAK * (hits - misses) / len(first)
+            at = int(np.argmax(values))
+            if values[at] > shown:
+                best, shown = Event(sign, float(thresholds[at]), favours_first), float(values[at])
+    return best
+
+
+def _thresholds(first: Doubles, second: Doubles) -> Doubles:
+    return np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0, 1, N_THRESHOLDS), method="nearest"))
+
+
+def _rate_from(scores: Doubles, thresholds: Doubles) -> Doubles:
+    """How many of `scores` are at least each threshold; shape as `thresholds`."""
+    below = np.searchsorted(np.sort(scores), thresholds, side="left")
+    result: Doubles = 1 - below / len(scores)
+    return result

@@ -1,0 +1,167 @@
+"""Made-up data sets that differ in one unit: what an audit lets a recommender loose on.
+
+They are public, small and hostile. A pair is written down as the ratings that both hold and those of the unit that
+one of them holds otherwise, so that it can be varied at random as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from models.privacy.specification import PrivacySpecification, Relation
+from models.ratings import Catalogue, Doubles, Ratings, RatingScale
+
+Rating = tuple[int, int, int]
+"""User, item, and the index of its level in the scale's."""
+
+History = Literal["one release", "released before", "in batches, as it comes", "in batches, as it stays"]
+"""One release; or two, the unit being in the second alone, or (in batches, where it pays once) in both."""
+
+N_ITEMS = 3
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Two data sets, or histories of them, that differ in one unit.
+
+    Attributes:
+      what: in a few words, for a table.
+      others: the ratings that both hold.
+      target: the ratings of the unit: one, or all of a user's. The first data set holds them.
+      changed: the level that the target's rating has in the second data set; None where it is not there.
+      n_items: size of the catalogue, which is public and the same for both.
+    """
+
+    what: str
+    others: tuple[Rating, ...]
+    target: tuple[Rating, ...]
+    changed: int | None = None
+    n_items: int = N_ITEMS
+    history: History = "one release"
+
+    @property
+    def first(self) -> tuple[Rating, ...]:
+        return (*self.others, *self.target)
+
+    @property
+    def second(self) -> tuple[Rating, ...]:
+        if self.changed is None:
+            return self.others
+        ((user, item, _),) = self.target
+        return (*self.others, (user, item, self.changed))
+
+    def histories(
+        self, specification: PrivacySpecification, scale: RatingScale
+    ) -> tuple[tuple[Ratings, ...], tuple[Ratings, ...]]:
+        """Both sides: one data set for each release, oldest first."""
+
+        def ratings(listed: Sequence[Rating]) -> Ratings:
+            return made_up(listed, self.n_items, specification, scale)
+
+        first, second, before = ratings(self.first), ratings(self.second), ratings(self.others)
+        if self.history == "one release":
+            return (first,), (second,)
+        if self.history == "in batches, as it stays":
+            return (first, first), (second, second)
+        return (before, first), (before, second)
+
+
+def made_up(listed: Sequence[Rating], n_items: int, specification: PrivacySpecification, scale: RatingScale) -> Ratings:
+    """Ratings as they are read from a file: the users are those who rated something."""
+    users, items, levels = np.array(listed, np.int64).reshape(-1, 3).T
+    present, rows = np.unique(users, return_inverse=True)
+    return Ratings(
+        rows.astype(np.int32),
+        items.astype(np.int32),
+        scale.levels[levels].astype(np.float32),
+        tuple(f"u{user}" for user in present),
+        Catalogue.of_items([f"i{item}" for item in range(n_items)], public=True),
+        scale,
+        own_epsilon=_asked_for(users, items, specification),
+    )
+
+
+def _asked_for(users: np.ndarray, items: np.ndarray, specification: PrivacySpecification) -> Doubles | None:
+    """Where people choose: everything that was declared, dealt by user, or by user and item; shape (n,)."""
+    told = specification.preferences
+    if told is None:
+        return None
+    choices = np.array(sorted({told.largest, told.default, *told.levels.values()} - {0.0}))
+    dealt: Doubles = choices[(users if specification.unit == "user" else users + items) % len(choices)]
+    return dealt
+
+
+def small_hostile(
+    specification: PrivacySpecification, relation: Relation, scale: RatingScale, *, batches: bool
+) -> Iterator[Neighbours]:
+    """A grid over the smallest data sets: who differs, where, at which level, and beside whom.
+
+    Args:
+      batches: whether the recommender releases in batches as well.
+    """
+    n_levels = len(scale.levels)
+    low, middle, high = 0, n_levels // 2, n_levels - 1
+    company = tuple((user, item, (user + item) % n_levels) for user in range(1, 5) for item in range(2))
+    company_of = {"one other rating": ((1, 0, middle),), "four other users": company}
+    for beside, others in company_of.items():
+        for what, target in _targets(specification, low, middle, high):
+            for changed in _changes(relation, target, low, high):
+                yield Neighbours(f"{what}, beside {beside}", others, target, changed)
+    what, target = next(_targets(specification, high, middle, low))
+    (changed, *_) = _changes(relation, target, low, high)
+    whole = Neighbours(f"{what}, beside four other users", company, target, changed)
+    histories: list[History] = ["released before"]
+    if batches and specification.unit == "rating":
+        histories += ["in batches, as it comes", "in batches, as it stays"]
+    for history in histories:
+        yield replace(whole, what=f"{whole.what}; {history}", history=history)
+
+
+def _targets(
+    specification: PrivacySpecification, low: int, middle: int, high: int
+) -> Iterator[tuple[str, tuple[Rating, ...]]]:
+    if specification.unit == "user":
+        for n_ratings in range(1, N_ITEMS + 1):
+            for level in (low, high):
+                yield f"a user of {n_ratings} ratings", tuple((0, item, level) for item in range(n_ratings))
+        return
+    for level in (low, middle, high):
+        yield "a newcomer's rating of an item nobody else rated", ((0, 2, level),)
+        yield "a newcomer's rating of a rated item", ((0, 0, level),)
+        yield "a user's further rating", ((1, 2, level),)
+
+
+def _changes(relation: Relation, target: tuple[Rating, ...], low: int, high: int) -> tuple[int | None, ...]:
+    if relation == "add_or_remove":
+        return (None,)
+    ((_, _, level),) = target
+    return (high if level != high else low,)
+
+
+def varied(
+    neighbours: Neighbours, specification: PrivacySpecification, scale: RatingScale, dealer: np.random.Generator
+) -> Neighbours:
+    """The same pair with one to four random changes to the ratings that both hold."""
+    n_levels = len(scale.levels)
+    others = {(user, item): level for user, item, level in neighbours.others}
+    taken = {(user, item) for user, item, _ in neighbours.target}
+    owner = neighbours.target[0][0]
+    n_users = max((user for user, _ in others), default=0) + 2
+    for _ in range(dealer.integers(1, 5)):
+        if len(others) > 1 and dealer.random() < 0.4:
+            del others[list(others)[dealer.integers(len(others))]]
+            continue
+        user, item = int(dealer.integers(n_users)), int(dealer.integers(neighbours.n_items))
+        is_of_the_unit = user == owner if specification.unit == "user" else (user, item) in taken
+        if not is_of_the_unit:
+            others[user, item] = int(dealer.integers(n_levels))
+    varied_others = tuple((user, item, level) for (user, item), level in others.items())
+    name = neighbours.what.removesuffix(VARIED) + VARIED
+    return replace(neighbours, what=name, others=varied_others)
+
+
+VARIED = ", varied at random"

@@ -1,0 +1,135 @@
+"""Many runs of the real fit, and each release as a row of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audit.neighbours import Neighbours
+from models.batch import Hashes, Record, Told, next_batch
+from models.privacy.noise import NoiseSource
+from models.privacy.specification import PrivacySpecification
+from models.ratings import Doubles, Ratings, RatingScale
+from models.recommender import Fitted, Recommender
+
+Fit = Callable[[Ratings, PrivacySpecification, NoiseSource], Fitted[Any]]
+Count = Callable[[int], None]
+"""Told of every so many runs that were done."""
+
+A_FEW = 100
+"""Runs between two words about them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Releases as numbers.
+
+    Args:
+      numbers: shape (n_runs, k).
+      items: shape (k,), the row of the item that each of them belongs to, -1 for none.
+    """
+
+    numbers: Doubles
+    items: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def part(self, start: float, stop: float) -> Outputs:
+        """The runs between two shares of them."""
+        first, last = int(start * len(self)), int(stop * len(self))
+        return Outputs(self.numbers[first:last], self.items)
+
+    def columns(self, chosen: NDArray[np.bool_]) -> Outputs:
+        return Outputs(self.numbers[:, chosen], self.items[chosen])
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What is audited: a recommender, or a stand-in for its fit, under a specification.
+
+    Attributes:
+      count: is told how many runs were done since it was told last.
+    """
+
+    recommender: Recommender
+    specification: PrivacySpecification
+    scale: RatingScale
+    noise: NoiseSource
+    fit: Fit
+    count: Count
+
+    def outputs(self, neighbours: Neighbours, n_runs: int) -> tuple[Outputs, Outputs]:
+        """All that is released in each of `n_runs` runs of either side."""
+        in_batches = neighbours.history.startswith("in batches")
+        first, second = neighbours.histories(self.specification, self.scale)
+        return self._outputs(first, n_runs, in_batches), self._outputs(second, n_runs, in_batches)
+
+    def _outputs(self, history: Sequence[Ratings], n_runs: int, in_batches: bool) -> Outputs:
+        if in_batches:
+            history = self._batches(history)
+        rows, counted = [], 0
+        for run in range(1, n_runs + 1):
+            releases = self._run(history)
+            rows.append(np.concatenate([_numbers(release) for release in releases]))
+            if run % A_FEW == 0 or run == n_runs:
+                self.count(run - counted)
+                counted = run
+        return Outputs(np.array(rows), np.concatenate([_items(release) for release in releases]))
+
+    def _run(self, history: Sequence[Ratings]) -> list[Fitted[Any]]:
+        releases: list[Fitted[Any]] = []
+        for ratings in history:
+            if ratings.batch is not None and releases:
+                told = Told(releases[-1].statistics["histogram"], releases[-1].statistics["cell_variance"])
+                ratings = replace(ratings, batch=replace(ratings.batch, told=told))
+            releases.append(self.fit(ratings, self.specification, self.noise))
+        return releases
+
+    def _batches(self, history: Sequence[Ratings]) -> list[Ratings]:
+        """The data sets as batches: each is what it adds to those before it, as the private list knows it."""
+        batches: list[Ratings] = []
+        for ratings in history:
+            items = _hashes(ratings.catalogue.items)
+            record = self._record(batches, items)
+            batches.append(next_batch(ratings, _hashes(ratings.user_labels), items, record, None, "fresh"))
+        return batches
+
+    def _record(self, batches: Sequence[Ratings], items: Hashes) -> Record:
+        moves = [(_hashes(b.user_labels), self.recommender.moves(b, self.specification)) for b in batches]
+        nobody, nothing = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        levels = np.concatenate([nothing, *(move.levels for _, move in moves)])
+        return Record(
+            np.concatenate([nobody, *(users[move.users] for users, move in moves)]),
+            np.concatenate([nobody, *(items[move.items] for _, move in moves)]),
+            levels,
+            np.concatenate([nothing, *(move.steps for _, move in moves)]),
+            np.ones(len(levels), np.bool_),
+            nobody,
+            nobody,
+            np.zeros(0, np.bool_),
+        )
+
+
+def _hashes(labels: Sequence[str]) -> Hashes:
+    """Of made-up labels, which are a letter and a number, the number."""
+    return np.array([int(label[1:]) for label in labels], np.uint64)
+
+
+def _numbers(fitted: Fitted[Any]) -> Doubles:
+    """Everything that a release holds, in a row."""
+    arrays = (fitted.factors.V, fitted.factors.offset, fitted.factors.precision, *fitted.statistics.values())
+    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+
+
+def _items(fitted: Fitted[Any]) -> NDArray[np.int64]:
+    """Which item each of these numbers belongs to; -1 where to none."""
+    of_items = (fitted.factors.V, fitted.factors.offset)
+    owners = [np.repeat(np.arange(len(array)), array[0].size) for array in of_items]
+    owners.append(np.full(fitted.factors.precision.size, -1))
+    owners += [np.repeat(np.arange(len(array)), array[0].size) for array in fitted.statistics.values()]
+    return np.concatenate(owners)

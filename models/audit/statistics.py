@@ -1,0 +1,138 @@
+"""Statistics that tell releases of one data set from those of its neighbour, learned from examples of both.
+
+Each learner takes releases of either side and returns a score that is larger where the first side is likelier. What
+a score is worth is decided by other runs (models/audit/audit.py): a bad one shows less, and never too much.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audit.runs import Outputs
+from models.ratings import Doubles
+
+Score = Callable[[Outputs], Doubles]
+Learner = Callable[[Outputs, Outputs], Score]
+
+FARTHEST = 20.0
+"""Numbers are cut at so many of their spreads from the middle: noise on top of a weak ridge has long tails."""
+
+LEAST_SPREAD = 1e-6
+"""Of a direction, relative to that of the numbers: below, it counts as exactly known."""
+
+
+def one_number(first: Outputs, second: Outputs) -> Score:
+    """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov)."""
+    distance = _distances(first.numbers, second.numbers)
+    column = int(np.argmax(np.abs(distance)))
+    sign = -np.sign(distance[column]) or 1.0
+    return lambda outputs: sign * outputs.numbers[:, column]
+
+
+def _distances(first: Doubles, second: Doubles) -> Doubles:
+    """The largest difference, with its sign, of the distribution functions of each column."""
+    both = np.concatenate([first, second])
+    order = np.argsort(both, axis=0, kind="stable")
+    step = np.where(order < len(first), 1 / len(first), -1 / len(second))
+    gap = np.cumsum(step, axis=0)
+    in_order = np.take_along_axis(both, order, axis=0)
+    ends = np.ones(in_order.shape, np.bool_)
+    ends[:-1] = in_order[1:] > in_order[:-1]  # equal values are one step
+    gap = np.where(ends, gap, 0.0)
+    at = np.argmax(np.abs(gap), axis=0)
+    result: Doubles = np.take_along_axis(gap, at[None], axis=0)[0]
+    return result
+
+
+def linear(first: Outputs, second: Outputs) -> Score:
+    """Fisher's linear discriminant of all numbers together."""
+    scaled = _scaling(first, second)
+    a, b = scaled(first), scaled(second)
+    within = (np.cov(a.T, ddof=0) + np.cov(b.T, ddof=0)).reshape(a.shape[1], -1) / 2
+    direction = np.linalg.solve(within + LEAST_SPREAD * np.eye(len(within)), a.mean(axis=0) - b.mean(axis=0))
+    return lambda outputs: scaled(outputs) @ direction
+
+
+def quadratic(first: Outputs, second: Outputs) -> Score:
+    """Gaussian likelihood ratio, item by item: releases of different items carry independent noise."""
+    scores = [
+        _quadratic(first.columns(own), second.columns(own), own)
+        for item in np.unique(first.items)
+        if (own := first.items == item).any()
+    ]
+    return lambda outputs: np.sum([score(outputs) for score in scores], axis=0)
+
+
+def _quadratic(first: Outputs, second: Outputs, own: NDArray[np.bool_]) -> Score:
+    scaled = _scaling(first, second)
+    log_density = [_log_density(scaled(side)) for side in (first, second)]
+
+    def score(outputs: Outputs) -> Doubles:
+        x = scaled(outputs.columns(own))
+        return log_density[0](x) - log_density[1](x)
+
+    return score
+
+
+def _log_density(x: Doubles) -> Callable[[Doubles], Doubles]:
+    """Of the Gaussian law fitted to the rows of `x`, up to a constant."""
+    mean = x.mean(axis=0)
+    covariance = np.cov(x.T, ddof=0).reshape(x.shape[1], -1) + LEAST_SPREAD * np.eye(x.shape[1])
+    inverse, (_, log_determinant) = np.linalg.inv(covariance), np.linalg.slogdet(covariance)
+
+    def log_density(at: Doubles) -> Doubles:
+        difference = at - mean
+        result: Doubles = -(log_determinant + np.einsum("ij,jk,ik->i", difference, inverse, difference)) / 2
+        return result
+
+    return log_density
+
+
+def trees(first: Outputs, second: Outputs) -> Score:
+    """Boosted trees on all numbers."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # a second to import
+    from threadpoolctl import threadpool_limits
+
+    numbers = np.concatenate([first.numbers, second.numbers])
+    sides = np.repeat([1, 0], [len(first), len(second)])
+    forest = HistGradientBoostingClassifier(max_iter=50, max_leaf_nodes=8, early_stopping=False, random_state=0)
+    with threadpool_limits(1):  # threads that wait for each other are slower than one, wherever others work as well
+        forest.fit(numbers, sides)
+    return lambda outputs: np.asarray(forest.decision_function(outputs.numbers), np.float64)
+
+
+def seen_before(first: Outputs, second: Outputs) -> Score:
+    """Whether this very release was seen among the examples of either side: noise that repeats itself."""
+    seen = Counter(row.tobytes() for row in first.numbers)
+    seen.subtract(row.tobytes() for row in second.numbers)
+    return lambda outputs: np.array([seen[row.tobytes()] for row in outputs.numbers], np.float64)
+
+
+LEARNERS: dict[str, Learner] = {
+    "one number of the release": one_number,
+    "a linear discriminant": linear,
+    "a quadratic discriminant": quadratic,
+    "boosted trees": trees,
+    "releases seen before": seen_before,
+}
+
+QUICK = ("one number of the release", "a linear discriminant", "a quadratic discriminant")
+
+
+def _scaling(first: Outputs, second: Outputs) -> Callable[[Outputs], Doubles]:
+    """Numbers less their median over their spread, cut at FARTHEST."""
+    both = np.concatenate([first.numbers, second.numbers])
+    middle = np.median(both, axis=0)
+    spread = np.median(np.abs(both - middle), axis=0)
+    spread = np.where(spread > 0, spread, np.abs(both - middle).max(axis=0))
+    spread = np.where(spread > 0, spread, 1.0)
+
+    def scaled(outputs: Outputs) -> Doubles:
+        result: Doubles = np.clip((outputs.numbers - middle) / spread, -FARTHEST, FARTHEST)
+        return result
+
+    return scaled
