@@ -124,9 +124,10 @@ def audit(
       count: told how many runs were done since it was told last.
 
     Raises:
-      SpecError: nothing finite is promised, or so few runs could show nothing.
+      SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
     relation = relation or recommender.relation
+    _require_known(specification, relation)
     mechanism = Mechanism(
         recommender,
         specification,
@@ -146,6 +147,16 @@ def audit(
     first, second = mechanism.outputs(worst, n_runs // 2)
     shown = shown_by(claim, first, second, LEARNERS, confidence)
     return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+
+
+def _require_known(specification: PrivacySpecification, relation: Relation) -> None:
+    if relation == "local":
+        raise SpecError(
+            "an audit compares releases, and a local guarantee is about what each person sends. Choose add_or_remove or "
+            "replace_value."
+        )
+    if specification.unit == "user" and relation != "add_or_remove":
+        raise SpecError("a user is there or not: with unit user the relation of an audit is add_or_remove.")
 
 
 def require_enough(claim: Claim, n_runs: int, confidence: float) -> None:

@@ -159,6 +159,13 @@ def test_whoever_promises_nothing_is_not_audited() -> None:
         audit(PMF(), UNIFORM)
 
 
+def test_neighbours_that_nobody_knows_how_to_make_up_are_refused() -> None:
+    with pytest.raises(SpecError, match="a local guarantee is about what each person sends"):
+        audit(PDPHistogram(), UNIFORM, relation="local")
+    with pytest.raises(SpecError, match="with unit user the relation of an audit is add_or_remove"):
+        audit(PDPHistogram(), PrivacySpecification(epsilon=1, unit="user"), relation="replace_value")
+
+
 @pytest.mark.parametrize("claim", [Claim(0.1), Claim(1.0), Claim(5.0), Claim(1.0, 1e-6), Claim(1.0, 1e-6, 0.2367)])
 def test_so_many_runs_contradict_an_open_book_and_one_less_does_not(claim: Claim) -> None:
     needed = runs_needed(claim, 0.95, 5)
