@@ -17,7 +17,7 @@ import numpy as np
 
 from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
 from models.audit.claim import MOST_RUNS, Claim, claim_of, runs_needed
-from models.audit.neighbours import Neighbours, small_hostile, varied
+from models.audit.neighbours import Neighbours, coarse, small_hostile, varied
 from models.audit.runs import Count, Fit, Mechanism, Outputs
 from models.audit.statistics import LEARNERS, QUICK, Learner
 from models.errors import SpecError
@@ -119,6 +119,7 @@ def audit(
     Args:
       relation: which neighbours to try; the promise's own if left out.
       n_runs: fits of the worst pair, half of them of each side.
+      scale: of the made-up ratings; of one with very many levels, a coarser one with the same ends.
       noise: ExactNoise if left out, as a release takes.
       fit: instead of the recommender's: a copy to be found out.
       count: told how many runs were done since it was told last.
@@ -126,7 +127,7 @@ def audit(
     Raises:
       SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
-    relation = relation or recommender.relation
+    relation, scale = relation or recommender.relation, coarse(scale)
     _require_known(specification, relation)
     mechanism = Mechanism(
         recommender,

@@ -64,7 +64,8 @@ def claim_of(
     return Claim(epsilon, promise.delta, gaussian)
 
 
-MOST_RUNS = 10_000_000
+MOST_RUNS = 1_000_000
+"""What fits into memory, and into an hour or so."""
 
 
 def runs_needed(claim: Claim, confidence: float, n_tests: int) -> int | None:

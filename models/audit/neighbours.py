@@ -23,6 +23,9 @@ History = Literal["one release", "released before", "in batches, as it comes", "
 
 N_ITEMS = 3
 
+MOST_LEVELS = 20
+"""A histogram of a thousand levels says no more about a mechanism, and takes a thousand times as long."""
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -93,6 +96,13 @@ def _asked_for(users: np.ndarray, items: np.ndarray, specification: PrivacySpeci
     choices = np.array(sorted({told.largest, told.default, *told.levels.values()} - {0.0}))
     dealt: Doubles = choices[(users if specification.unit == "user" else users + items) % len(choices)]
     return dealt
+
+
+def coarse(scale: RatingScale) -> RatingScale:
+    """`scale`, or five levels between the same ends where it has very many."""
+    if len(scale.levels) <= MOST_LEVELS:
+        return scale
+    return RatingScale(low=scale.low, high=scale.high, step=scale.width / 4)
 
 
 def small_hostile(

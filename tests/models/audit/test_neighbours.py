@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from models.audit.neighbours import Neighbours, made_up, small_hostile, varied
+from models.audit.neighbours import Neighbours, coarse, made_up, small_hostile, varied
 from models.privacy.specification import Policy, Preferences, PrivacySpecification, Relation
 from models.ratings import Ratings, RatingScale
 
@@ -88,3 +88,9 @@ def test_a_policy_gives_a_rating_the_same_epsilon_on_both_sides() -> None:
     for pair in small_hostile(policy, "replace_value", SCALES[0], batches=True):
         for a, b in zip(*pair.histories(policy, SCALES[0]), strict=True):
             assert (policy.epsilon_of(a) == policy.epsilon_of(b)).all()
+
+
+def test_a_scale_of_a_thousand_levels_is_audited_on_five_between_its_ends() -> None:
+    assert coarse(SCALES[1]) is SCALES[1]
+    five = coarse(RatingScale(low=0, high=10, step=0.01))
+    assert five.levels.tolist() == [0, 2.5, 5, 7.5, 10]
