@@ -153,8 +153,8 @@ def audit(
 def _require_known(specification: PrivacySpecification, relation: Relation) -> None:
     if relation == "local":
         raise SpecError(
-            "an audit compares releases, and a local guarantee is about what each person sends. Choose add_or_remove or "
-            "replace_value."
+            "an audit compares releases, and a local guarantee is about what each person sends. Choose add_or_remove "
+            "or replace_value."
         )
     if specification.unit == "user" and relation != "add_or_remove":
         raise SpecError("a user is there or not: with unit user the relation of an audit is add_or_remove.")
