@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom, binomtest, norm
 
 from models.audit.bounds import epsilon_bound, gaussian_bound, rate_bounds, share_of_error
 
@@ -18,6 +18,13 @@ def test_either_bound_of_a_rate_fails_as_seldom_as_it_says_and_hardly_less_often
     below = np.array([binom.pmf(counts, n, rate)[high < rate].sum() for rate in rates])
     assert max(above.max(), below.max()) <= error * (1 + 1e-9)
     assert min(above.max(), below.max()) >= 0.8 * error
+
+
+@pytest.mark.parametrize(("hits", "misses", "n"), [(0, 0, 10), (7, 2, 10), (10, 10, 10), (4321, 1234, 5000)])
+def test_the_bounds_are_scipys(hits: int, misses: int, n: int) -> None:
+    low, high = rate_bounds(hits, misses, n, 0.01)
+    assert float(low) == pytest.approx(binomtest(hits, n).proportion_ci(0.98, "exact").low)
+    assert float(high) == pytest.approx(binomtest(misses, n).proportion_ci(0.98, "exact").high)
 
 
 def test_a_bound_of_the_normal_approximation_would_fail_too_often() -> None:
