@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from flows.audit import Done
+from models.audit.claim import MOST_RUNS
 from models.errors import Refused
 from tasks.auditing import AUDITS, Subject, Trial
 from tasks.audits import EXCEEDED, result_of
@@ -19,7 +20,7 @@ def percent(share: float) -> str:
 def subject_line(subject: Subject) -> str:
     """What is audited, and that nothing private is."""
     label = subject.candidate.label
-    what = f"{label} as described, and no version of it"
+    what = f"{label} as described here, and no version"
     if subject.version is not None:
         what = f"{subject.version}, as it was released ({label})"
     return f"Audited: {what}. On made-up ratings alone: nothing private was read, and nothing spent."
@@ -62,7 +63,7 @@ def closing_lines(done: Done) -> list[str]:
         *noted_lines(done),
         "Next:",
         f"  jali ui            the figure is in the experiment {AUDITS}, run {done.run_id[:8]}",
-        f"  --runs {10 * audited.n_runs:<12}shows more of what there is",
+        f"  --runs {min(10 * audited.n_runs, MOST_RUNS):<12}shows more of what there is",
     ]
 
 

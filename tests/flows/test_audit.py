@@ -87,7 +87,7 @@ def audit(*arguments: str):
         ),
         (("pdp-histogram", "--runs", "0"), "runs: this should be greater than or equal to 1"),
         (("pdp-histogram", "--runs", "1e9"), "runs"),
-        (("pdp-histogram", "--runs", "99999999"), "less than or equal to 10000000"),
+        (("pdp-histogram", "--runs", "99999999"), "less than or equal to 1000000"),
         (("pdp-histogram", "--confidence", "0.5"), "confidence: this should be greater than 0.5"),
         (("pdp-histogram", "--confidence", "1"), "confidence: this should be less than 1"),
         (("pdp-histogram", "--confidence", "nan"), "confidence"),
@@ -135,7 +135,7 @@ def test_within_the_claim_is_a_table_that_fits_and_a_run_to_look_at(audits: dict
     (row,) = [line.split() for line in outcome.stdout.splitlines() if line.startswith("pdp-histogram")]
     assert row == ["pdp-histogram", "one", "rating,", "0.5", "0.4", "80%", "40,000", "within"]
     said = " ".join(outcome.stdout.split())
-    assert said.startswith("Audited: pdp-histogram ε=0.5 as described, and no version of it. On made-up ratings alone")
+    assert said.startswith("Audited: pdp-histogram ε=0.5 as described here, and no version. On made-up ratings alone")
     assert "at most 5% of all audits show more" in said
     assert "Noted" not in said
     client = open_tracking(registry)
