@@ -242,10 +242,10 @@ def test_progress_is_told_a_hundredth_at_a_time() -> None:
 
 @pytest.mark.slow
 def test_the_real_command(tmp_path: Path, shared_prefect: str) -> None:
-    outcome = clean(jali(tmp_path, "audit", "pdp-histogram", "--runs", "4000", PREFECT_API_URL=shared_prefect))
+    outcome = clean(jali(tmp_path, "audit", "pdp-histogram", "--runs", "3000", PREFECT_API_URL=shared_prefect))
     assert outcome.returncode == 0, outcome.stderr
     (row,) = [line.split() for line in outcome.stdout.splitlines() if line.startswith("pdp-histogram")]
-    assert row[3:4] + row[-2:] == ["1", "4,000", "within"]
+    assert row[3:4] + row[-2:] == ["1", "3,000", "within"]
     assert 0.5 < float(row[4]) <= 1
     assert "Trying to tell them apart: 100 of 100" in outcome.stderr
     assert len(list((tmp_path / ".jali" / "artifacts" / "audits").rglob("claimed_against_shown.png"))) == 1
