@@ -86,7 +86,8 @@ def claim_lines(trial: Trial) -> list[str]:
     elif claim.delta:
         lines.append(f"Both at δ={claim.delta:g}.")
     if subject.candidate.specification.personalised:
-        lines.append("Claimed is the own epsilon of the rating in which the worst pair differs.")
+        unit = subject.candidate.specification.unit
+        lines.append(f"Claimed is the own epsilon of the {unit} in which the worst pair differs.")
     if subject.is_of_batches:
         lines.append("It is a batch: audited are releases with its settings, of which one adds to the other too.")
     return lines
