@@ -88,6 +88,8 @@ def claim_lines(trial: Trial) -> list[str]:
     if subject.candidate.specification.personalised:
         unit = subject.candidate.specification.unit
         lines.append(f"Claimed is the own epsilon of the {unit} in which the worst pair differs.")
+    if subject.candidate.metrics is not None:
+        lines.append("The RMSE that it states was paid for separately, and is not audited here.")
     if subject.is_of_batches:
         lines.append("It is a batch: audited are releases with its settings, of which one adds to the other too.")
     return lines

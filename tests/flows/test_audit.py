@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +13,16 @@ from typer.testing import CliRunner
 import flows.audit
 import flows.cli
 from flows.audit import Request
+from flows.audit_view import claim_lines
 from flows.cli import app
 from models.audit.claim import Claim
+from models.private_metrics import PrivateMetrics
 from tasks import auditing
 from tasks.auditing import Subject
 from tasks.progress import listening
 from tasks.state import State
 from tasks.tracking import open_tracking
-from tests.audited import made_up_registry, trial
+from tests.audited import made_up_registry, subject, trial
 from tests.command import clean, jali
 
 registry = made_up_registry
@@ -198,6 +201,16 @@ def test_gaussian_noise_is_explained(audits: dict[str, Any], registry: State) ->
     said = " ".join(outcome.stdout.split())
     assert "one user moves a release by 0.237 spreads; 0.1 were shown" in said
     assert "Whatever the noise is, ε=0.05 is shown" in said
+
+
+def test_what_is_not_audited_of_a_version_is_said() -> None:
+    plain = subject().candidate
+    batch = plain.recommender.guarantee(plain.specification, public_catalogue=True, batch="fresh")
+    bought = dataclasses.replace(plain, guarantee=batch, metrics=PrivateMetrics(epsilon=2))
+    lines = " ".join(claim_lines(trial(0.8, dataclasses.replace(subject(), candidate=bought))))
+    assert "The RMSE that it states was paid for separately" in lines
+    assert "It is a batch" in lines
+    assert claim_lines(trial(0.8)) == []
 
 
 @needs_mlflow
