@@ -350,7 +350,7 @@ def audit_command(
     runs: Annotated[str | None, typer.Option("--runs", metavar="N", help="Fits of the worst pair; 40000.")] = None,
     confidence: Annotated[str | None, typer.Option("--confidence", metavar="C", help="Of what is shown; 0.95.")] = None,
 ) -> None:
-    """Try to show that a recommender loses more privacy than it claims.
+    """Try to show more privacy loss than is claimed.
 
     A version as it was released, the newest where none is named; or, with --epsilon and the like, what they describe.
     On made-up ratings: nothing private is read. For example: jali audit pdp-histogram --epsilon 1
