@@ -12,7 +12,7 @@ from flows.exits import remember_termination
 from flows.job import Privacy, specification_of
 from flows.names import source_name
 from flows.options import assigned, policy_read
-from models.audit.audit import DEFAULT_RUNS, FIVE_STARS
+from models.audit.audit import DEFAULT_RUNS, FIVE_STARS, require_conclusive
 from models.audit.claim import MOST_RUNS
 from models.candidate import Candidate
 from models.errors import SpecError, shown
@@ -50,11 +50,11 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
 @dataclass(frozen=True)
 class Done:
-    """An audit, the MLflow run that keeps it, and whether its version was tagged with it."""
+    """An audit, the MLflow run that keeps it, and what was noted on its version, if anything."""
 
     trial: Trial
     run_id: str
-    is_noted: bool
+    noted: str | None
 
 
 def make_request(
@@ -93,7 +93,12 @@ def make_request(
         )
     except ValidationError as error:
         raise SpecError(first_problem(error)) from None
-    described_subject(request)  # a wrong setting or an impossible promise is found before servers are started
+    subject = described_subject(request)  # what cannot be is found out before servers are started
+    if request.privacy is not None:
+        of = subject.candidate
+        require_conclusive(
+            of.recommender, of.specification, subject.relation, subject.scale, request.runs, request.confidence
+        )
     return request
 
 
@@ -139,9 +144,8 @@ def audit(request: Request) -> Done:
     stage("Logging the audit to MLflow")
     run_id = log_audit_task(whole(trial))
     if subject.version is None or not subject.is_claimed:
-        return Done(trial, run_id, is_noted=False)
-    note_audit_task(subject.version, whole(trial), run_id)
-    return Done(trial, run_id, is_noted=True)
+        return Done(trial, run_id, None)
+    return Done(trial, run_id, note_audit_task(subject.version, whole(trial), run_id))
 
 
 def chosen(request: Request) -> Subject:

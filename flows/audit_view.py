@@ -104,9 +104,7 @@ def noted_lines(done: Done) -> list[str]:
     version = done.trial.subject.version
     if version is None:
         return []
-    if done.is_noted:
-        return [f"Noted on {version}, in its tags audit.*."]
-    return [f"Not noted on {version}, which claims nothing of the kind."]
+    return [done.noted or f"Not noted on {version}, which claims nothing of the kind."]
 
 
 def refuse_if_exceeded(trial: Trial) -> None:

@@ -1,7 +1,8 @@
 """What audits leave on a version, and the gate that reads it.
 
 An audit run again until it passes must show: beside the latest result, a version keeps how many audits it had and
-how many of them exceeded its claim.
+how many of them exceeded its claim. And a result that exceeded stands until an audit that tried at least as hard,
+on neighbours of the same kind, stays within.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 RESULT, WITHIN, EXCEEDED = "audit.result", "within", "exceeded"
 CLAIMED, SHOWN, CONFIDENCE, RUNS = "audit.epsilon_claimed", "audit.epsilon_shown", "audit.confidence", "audit.runs"
+RELATION = "audit.relation"
 RUN, AT, TIMES, TIMES_EXCEEDED = "audit.run", "audit.at", "audit.times", "audit.times_exceeded"
 """Tags of a version. The first line is the verdict, the second what it rests on, the third where it is and what was
 before; MLflow's run holds the rest."""
@@ -31,8 +33,8 @@ def result_of(trial: Trial) -> str:
 
 
 @guarded("Noting the audit on the version")
-def note_audit(version: Version, trial: Trial, run_id: str) -> None:
-    """Tag the version with what the audit showed.
+def note_audit(version: Version, trial: Trial, run_id: str) -> str:
+    """Tag the version with what the audit showed; returns in a sentence what it says from now on.
 
     One tag is written at a time: a bad result goes first and a good one last, so that what is cut off between them
     never looks better than it is.
@@ -42,11 +44,23 @@ def note_audit(version: Version, trial: Trial, run_id: str) -> None:
     tags = audit_tags(trial, run_id, before, datetime.now(UTC))
     for name in sorted(tags, key=lambda name: (name == RESULT) != trial.audited.exceeded):
         client.set_model_version_tag(version.model, version.number, name, tags[name])
+    if RESULT in tags:
+        return f"Noted on {version}, in its tags audit.*."
+    return (
+        f"Counted on {version}, whose result stays `{EXCEEDED}`: that audit of {before.get(RUNS, '?')} runs tried "
+        "harder. Only one with as many runs, the same relation and no greater confidence can stand against it."
+    )
 
 
 def audit_tags(trial: Trial, run_id: str, before: Mapping[str, str], at: datetime) -> dict[str, str]:
-    """The tags of a version after `trial`, given those it had."""
+    """The tags that a version gets from `trial`, given those it had: counts alone where an earlier result stands."""
     audited = trial.audited
+    times = {
+        TIMES: str(_count(before, TIMES) + 1),
+        TIMES_EXCEEDED: str(_count(before, TIMES_EXCEEDED) + audited.exceeded),
+    }
+    if before.get(RESULT) == EXCEEDED and not audited.exceeded and not _tried_as_hard(trial, before):
+        return times
     return {
         RESULT: result_of(trial),
         CLAIMED: f"{audited.claim.epsilon:.4g}",
@@ -55,9 +69,19 @@ def audit_tags(trial: Trial, run_id: str, before: Mapping[str, str], at: datetim
         RUNS: str(audited.n_runs),
         RUN: run_id,
         AT: f"{at:%Y-%m-%d %H:%M}",
-        TIMES: str(_count(before, TIMES) + 1),
-        TIMES_EXCEEDED: str(_count(before, TIMES_EXCEEDED) + audited.exceeded),
+        RELATION: audited.relation,
+        **times,
     }
+
+
+def _tried_as_hard(trial: Trial, before: Mapping[str, str]) -> bool:
+    """Whether so many runs, read so boldly, could contradict the audit that `before` is about."""
+    audited = trial.audited
+    try:
+        needs_no_more = float(before[CONFIDENCE]) >= audited.confidence
+    except (KeyError, ValueError):
+        needs_no_more = False
+    return needs_no_more and audited.n_runs >= _count(before, RUNS) and audited.relation == before.get(RELATION)
 
 
 def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
@@ -76,7 +100,8 @@ def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
         raise Refused(
             f"a version whose latest audit exceeded its claim is not promoted: on {found[AT]} UTC ε={found[SHOWN]} was "
             f"shown ({found[CONFIDENCE]} confidence, {found[RUNS]} runs), and ε={found[CLAIMED]} is claimed. Mend the "
-            "recommender and release anew; if you think it was chance, audit the version again, with more runs."
+            "recommender and release anew; if you think it was chance, audit the version again, with more runs and the "
+            "same relation."
         )
     if result != WITHIN:
         raise Refused(f"the version's tag {RESULT} is {quoted(result)}, which no audit wrote. Audit the version again.")

@@ -35,6 +35,8 @@ DEFAULT_RUNS = 40_000
 
 TRY_WITH = (25, 100)
 """Runs of each side in the first round of a search: a share of the audit's own, within these."""
+SEARCH_CONFIDENCE = 0.99
+"""So that chance does not choose: where each rating has its own epsilon, a small one is easily exceeded by it."""
 TRY_AGAIN = 4
 """Times as many in the second round."""
 GO_ON = 4
@@ -130,7 +132,7 @@ def audit(
       SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
     relation, scale = relation or recommender.relation, coarse(scale)
-    _require_known(specification, relation)
+    candidates = require_conclusive(recommender, specification, relation, scale, n_runs, confidence)
     mechanism = Mechanism(
         recommender,
         specification,
@@ -139,12 +141,6 @@ def audit(
         fit or recommender.fit,
         count,
     )
-    candidates = [
-        *recommender.worst_neighbours(specification, relation, scale),
-        *small_hostile(specification, relation, scale, batches=recommender.batches),
-    ]
-    claims = [claim_of(recommender, specification, relation, pair, scale) for pair in candidates]
-    require_enough(max(claims, key=lambda claim: claim.epsilon), n_runs, confidence)
     few, n_search_runs = _search_of(len(candidates), n_runs)
     begin("Searching for the worst neighbours", n_search_runs)
     worst, n_searched = _worst(mechanism, relation, candidates, few)
@@ -153,6 +149,29 @@ def audit(
     first, second = mechanism.outputs(worst, n_runs // 2)
     shown = shown_by(claim, first, second, LEARNERS, confidence)
     return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+
+
+def require_conclusive(
+    recommender: Recommender,
+    specification: PrivacySpecification,
+    relation: Relation,
+    scale: RatingScale,
+    n_runs: int,
+    confidence: float,
+) -> list[Neighbours]:
+    """The pairs that an audit begins with, if it could conclude anything.
+
+    Raises:
+      SpecError: as `audit`.
+    """
+    _require_known(specification, relation)
+    candidates = [
+        *recommender.worst_neighbours(specification, relation, scale),
+        *small_hostile(specification, relation, scale, batches=recommender.batches),
+    ]
+    claims = [claim_of(recommender, specification, relation, pair, scale) for pair in candidates]
+    require_enough(max(claims, key=lambda claim: claim.epsilon), n_runs, confidence)
+    return candidates
 
 
 def _require_known(specification: PrivacySpecification, relation: Relation) -> None:
@@ -210,7 +229,8 @@ def _ranked(
 
     def share(pair: Neighbours) -> float:
         claim = claim_of(mechanism.recommender, mechanism.specification, relation, pair, mechanism.scale)
-        return shown_by(claim, *mechanism.outputs(pair, n_runs), learners, confidence=0.9).share_of(claim)
+        shown = shown_by(claim, *mechanism.outputs(pair, n_runs), learners, SEARCH_CONFIDENCE)
+        return shown.share_of(claim) + TIE_BREAK * claim.epsilon  # of a small claim little is shown with few runs
 
     shares = [share(pair) for pair in candidates]
     return [candidates[at] for at in np.argsort(-np.array(shares), kind="stable")]

@@ -57,6 +57,24 @@ def test_an_audit_run_again_until_it_passes_shows() -> None:
     assert "The latest of 3 audits of this version stayed within its claim, and 2 exceeded it" in told
 
 
+def test_an_audit_that_tries_less_hard_does_not_take_back_what_a_harder_one_found() -> None:
+    exceeded = tags_after(1.3)
+    weaker = {
+        "fewer runs": {"audit.runs": "1000000"},
+        "more confidence to reach": {"audit.confidence": "0.9"},
+        "other neighbours": {"audit.relation": "replace_value"},
+        "a confidence that somebody spoilt": {"audit.confidence": "sure"},
+    }
+    for harder in weaker.values():
+        before = {**exceeded, **harder}
+        after = before | audit_tags(trial(0.8), "other run", before, AT)
+        assert after == {**before, "audit.times": "2"}
+        with pytest.raises(Refused):
+            require_not_exceeded(after)
+    assert tags_after(1.3, 0.8)["audit.result"] == "within"
+    assert audit_tags(trial(1.2), "run", {**exceeded, "audit.runs": "1000000"}, AT)["audit.epsilon_shown"] == "1.2"
+
+
 def test_a_version_that_nobody_audited_passes_and_is_said_to_be_so() -> None:
     assert "never audited" in (require_not_exceeded({"privacy.epsilon": "1"}) or "")
 
