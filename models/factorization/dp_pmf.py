@@ -20,8 +20,9 @@ from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
 from models.factorization.gradient import Pace, descend, unit_of
 from models.factorization.pmf import initial_factors, item_factors
+from models.privacy.exact_sampler import WIDEST
 from models.privacy.guarantee import Guarantee, shared_conditions
-from models.privacy.noise import WIDEST, NoiseSource
+from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender
