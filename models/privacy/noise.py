@@ -75,7 +75,18 @@ class ExactNoise(NoiseSource):
         return _exactly_noisy(values, "gaussian", scale)
 
     def keep(self, probabilities: Doubles) -> Mask:
-        return _unpredictable_uniforms(probabilities.shape) < probabilities
+        """Exact for the probability as the float it is: a word that ties with its first 64 bits asks for another.
+
+        Against uniform floats, multiples of 2^-53, that of an epsilon far below the threshold would be off by half.
+        """
+        scaled = np.ldexp(np.minimum(probabilities, 1 - 2.0**-53), 64)
+        known = np.floor(scaled)
+        words = _unpredictable_words(probabilities.shape)
+        kept = (words < known.astype(np.uint64)) | (probabilities >= 1)
+        ties = (words == known.astype(np.uint64)) & (known < scaled)
+        if ties.any():
+            kept[ties] = self.keep((scaled - known)[ties])
+        return kept
 
     def _normals_and_radii(self, shape: tuple[int, ...]) -> tuple[Doubles, Doubles]:
         radii = -np.log(_unpredictable_uniforms(shape)).sum(axis=1)
@@ -108,9 +119,13 @@ class SeededNoise(NoiseSource):
         return self._rng.standard_normal(shape), self._rng.standard_gamma(d, n)
 
 
+def _unpredictable_words(shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    return np.frombuffer(secrets.token_bytes(8 * int(np.prod(shape))), np.uint64).reshape(shape)
+
+
 def _unpredictable_uniforms(shape: tuple[int, ...]) -> Doubles:
     """Odd multiples of 2^-53, hence neither 0 nor 1, from the operating system's cryptographic generator."""
-    words = np.frombuffer(secrets.token_bytes(8 * int(np.prod(shape))), np.uint64).reshape(shape)
+    words = _unpredictable_words(shape)
     return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,22 @@ def test_knorm_noise_of_huge_scale_cuts_the_noisy_value_and_not_the_noise() -> N
     noisy = ExactNoise().add_knorm(np.full((2000, 1), 12345, np.int64), scale=1e19)
     assert (np.abs(noisy) == 2**62).any()
     assert not (np.abs(noisy - 12345) == 2**62).any()
+
+
+@pytest.mark.parametrize("probability", [0.3, 1e-3, 2.0**-52, 1.3e-18, 5e-324])
+def test_the_probability_of_keeping_is_exact_however_small(probability: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U just below, at and just above the probability, in as many words as it takes to write it."""
+    exact, n_words = Fraction(probability), -(-(1074 + 53) // 64)
+    numerator = int(exact * 2 ** (64 * n_words))
+    assert numerator == exact * 2 ** (64 * n_words)
+    for drawn, is_kept in ((numerator - 1, True), (numerator, False), (numerator + 1, False)):
+        script = BytesIO(b"".join(word.to_bytes(8, "little") for word in words_of(drawn, n_words)))
+        monkeypatch.setattr("models.privacy.noise.secrets.token_bytes", script.read)
+        assert ExactNoise().keep(np.array([probability])).tolist() == [is_kept]
+
+
+def words_of(number: int, n_words: int) -> list[int]:
+    return [number >> 64 * place & 2**64 - 1 for place in reversed(range(n_words))]
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
