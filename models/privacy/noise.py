@@ -25,7 +25,7 @@ from models.ratings import Doubles, Mask
 Steps = NDArray[np.int64]
 
 MANY = 10_000
-"""Values from which on the noise is our own exact sampler's: OpenDP takes a hundred times as long for each."""
+"""Values from which on the noise is our own exact sampler's: OpenDP takes seventy to a hundred times as long."""
 
 
 class NoiseSource(ABC):
