@@ -66,7 +66,7 @@ def add_noise(values: Steps, *, scale: float, law: Law, fresh: Callable[[int], b
       law: "laplace" is P(k) proportional to exp(-|k| / scale), "gaussian" to exp(-k^2 / (2 scale^2)).
       fresh: gives so many unpredictable bytes. Another one is for tests.
     """
-    noisy = values.flatten()
+    noisy, scale = values.astype(np.int64, casting="safe").ravel(), float(scale)
     digits = _stored_digits(scale)
     done = 0
     while done < len(noisy):

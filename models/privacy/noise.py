@@ -62,7 +62,7 @@ class NoiseSource(ABC):
 
 @final
 class ExactNoise(NoiseSource):
-    """Fed by the operating system's cryptographic generator; there is no seed.
+    """Fed by the operating system's cryptographic generator, in OpenDP by way of OpenSSL's; there is no seed.
 
     The discrete laws are sampled exactly: by OpenDP, which many have looked at, and where there are MANY values by
     models/privacy/exact_sampler.py. The K-norm's is not exact: floating point, from the same generator.

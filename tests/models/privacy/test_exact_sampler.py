@@ -309,6 +309,28 @@ def test_the_law_is_the_same_however_often_bytes_run_out(law: Law, chunk: int, m
     assert fits(noise(law, 1.5, 50_000), law, 1.5)
 
 
+def test_the_longest_draw_of_the_kernel_fits_in_what_it_wants_to_have_left() -> None:
+    """Every digit ties up to its last stored byte, and the high part has as many successes as the kernel counts."""
+    scale = 1.5
+    *low, more = (row.tobytes() for row in exact_sampler._stored_digits(scale))
+
+    def decided(known: bytes, beside: int) -> bytes:
+        return (int.from_bytes(known) + beside).to_bytes(STORED)
+
+    ones = b"".join(decided(known, -1) for known in low)
+    high = decided(more, -1) * exact_sampler.MOST_HIGH + decided(more, 1)
+    magnitude = 2 ** len(low) * (exact_sampler.MOST_HIGH + 1) - 1
+    drawn = ones + high + b"\x00"
+    for stream, gaussian, expected in (
+        (drawn + bytes(4), False, (1, len(drawn), False)),
+        (drawn + b"\xff" * 4, True, (0, len(drawn) + 4, False)),
+        (drawn + bytes(3), False, (0, 0, False)),
+    ):
+        noisy, digits = np.zeros(1, np.int64), exact_sampler._stored_digits(scale)
+        assert exact_sampler._fill(noisy, 0, np.frombuffer(stream, np.uint8), 0, digits, scale, gaussian) == expected
+        assert noisy == [magnitude if expected[0] else 0]
+
+
 def test_every_call_asks_for_bytes_of_its_own_and_at_most_a_chunk_at_a_time() -> None:
     asked: list[int] = []
 
@@ -348,6 +370,7 @@ def test_noise_keeps_the_shape_and_leaves_the_values_alone() -> None:
     noisy = add_noise(values, scale=1e-3, law="laplace")
     assert noisy.tolist() == values.tolist()
     assert not np.shares_memory(noisy, values)
+    assert add_noise(values.astype(np.int32), scale=2.0**55, law="laplace").dtype == np.int64
     assert add_noise(np.zeros((0, 3), np.int64), scale=1.0, law="gaussian").shape == (0, 3)
 
 

@@ -190,21 +190,6 @@ def test_a_scale_that_would_add_nothing_or_no_number_is_refused(law: str, scale:
             getattr(ExactNoise(), law)(values, scale=scale)
 
 
-def test_exact_noise_repeats_itself_for_nobody() -> None:
-    first, second = (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) for _ in range(2))
-    assert not (first == second).any()
-    np.random.seed(0)
-    third = ExactNoise().add_discrete_laplace(FIFTY, scale=1e6)
-    np.random.seed(0)
-    assert not (ExactNoise().add_discrete_laplace(FIFTY, scale=1e6) == third).any()
-    first, second = (ExactNoise().add_knorm(FIFTY[:, None], scale=1e6) for _ in range(2))
-    assert not (first == second).any()
-    first, second = (ExactNoise().keep(np.full(200, 0.5)) for _ in range(2))
-    assert (first != second).any()
-    with pytest.raises(TypeError):
-        ExactNoise(0)  # type: ignore[call-arg]
-
-
 def test_seeded_noise_repeats_itself() -> None:
     first, second = (SeededNoise(7).add_discrete_laplace(FIFTY, scale=1e6) for _ in range(2))
     assert (first == second).all()
