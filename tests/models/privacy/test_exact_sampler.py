@@ -301,12 +301,10 @@ def test_opendp_draws_the_same_law(law: Law, scale: float) -> None:
 # --- streams, ends and memory ---
 
 
-@pytest.mark.parametrize("chunk", [180, 500])
-@pytest.mark.parametrize("law", LAWS)
-def test_the_law_is_the_same_however_often_bytes_run_out(law: Law, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were bytes thrown away that a draw has seen, long draws would be too rare."""
-    monkeypatch.setattr(exact_sampler, "CHUNK", chunk)
-    assert fits(noise(law, 1.5, 50_000), law, 1.5)
+def test_the_law_is_the_same_however_often_bytes_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here after every four draws or so. Were bytes thrown away that a draw has seen, long draws would be too rare."""
+    monkeypatch.setattr(exact_sampler, "CHUNK", 180)
+    assert fits(noise("laplace", 1.99, 200_000), "laplace", 1.99)
 
 
 def test_the_longest_draw_of_the_kernel_fits_in_what_it_wants_to_have_left() -> None:
