@@ -15,6 +15,7 @@ from models.errors import SpecError
 from models.factorization.dp_pmf import DPPMF
 from models.factorization.pmf import PMF
 from models.histogram.pdp_histogram import PDPHistogram
+from models.privacy import noise
 from models.privacy.noise import SeededNoise
 from models.privacy.specification import Policy, PrivacySpecification
 from models.ratings import RatingScale
@@ -227,29 +228,21 @@ class _Silence(SeededNoise):
         return values
 
 
+USERS = PrivacySpecification(epsilon=1, unit="user")
+POLICY = PrivacySpecification(policy=Policy())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "specification",
-    [UNIFORM, PrivacySpecification(epsilon=1, unit="user"), PrivacySpecification(policy=Policy())],
-    ids=["rating", "user", "policy"],
+    ("specification", "many"),
+    [(UNIFORM, noise.MANY), (UNIFORM, 0), (USERS, 0), (POLICY, noise.MANY)],
+    ids=["rating, OpenDP's noise", "rating, our noise", "user, our noise", "policy, OpenDP's noise"],
 )
 def test_what_is_proven_is_not_contradicted_and_is_nearly_reached_at_epsilon_1(
-    specification: PrivacySpecification,
+    specification: PrivacySpecification, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = audit(PDPHistogram(), specification, n_runs=16_000, confidence=SURE)
+    monkeypatch.setattr(noise, "MANY", many)
+    found = audit(PDPHistogram(), specification, n_runs=12_000, confidence=SURE)
     assert not found.exceeded
     if specification == UNIFORM:
         assert found.share >= 0.7
-
-
-def test_every_part_is_told_with_as_many_runs_as_it_takes() -> None:
-    parts: list[list[int]] = []
-    found = audit(
-        PDPHistogram(),
-        UNIFORM,
-        n_runs=1000,
-        noise=SeededNoise(1),
-        begin=lambda text, n_runs: parts.append([n_runs, 0]),
-        count=lambda n_runs: parts[-1].__setitem__(1, parts[-1][1] + n_runs),
-    )
-    assert parts == [[found.n_search_runs] * 2, [1000, 1000]]
