@@ -24,6 +24,12 @@ FARTHEST = 20.0
 LEAST_SPREAD = 1e-6
 """Of a direction, relative to that of the numbers: below, it counts as exactly known."""
 
+LEAST_SHARE = 5e-5
+"""Of all variation, in one direction: below, it counts as none."""
+
+TINY = 1e-300
+"""Added to nothing, so that it has a logarithm."""
+
 
 def one_number(first: Outputs, second: Outputs) -> Score:
     """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov)."""
@@ -92,6 +98,46 @@ def _log_density(x: Doubles) -> Callable[[Doubles], Doubles]:
     return log_density
 
 
+def still_directions(first: Outputs, second: Outputs) -> Score:
+    """Along which direction, the same for all items, the rows of V vary least under either side.
+
+    Whoever alone rated some items holds all of them still along their own u, and along no other direction: on one
+    side perhaps, or in one run of five where ratings are sampled. Nothing moves, and no item tells much by itself.
+    """
+    if not _same_for_every_item(first.items):
+        return lambda outputs: np.zeros(len(outputs))
+    least = LEAST_SHARE * np.eye(_width(first))
+    stillness = [np.linalg.inv(_shares(side) + least).mean(axis=0) for side in (first, second)]
+    _, directions = np.linalg.eigh(stillness[0] - stillness[1])
+    still_in_second, still_in_first = directions[:, 0], directions[:, -1]
+
+    def score(outputs: Outputs) -> Doubles:
+        shares = _shares(outputs)
+        along = [np.einsum("npq,p,q->n", shares, u, u) for u in (still_in_second, still_in_first)]
+        result: Doubles = np.log(np.maximum(along[0], TINY)) - np.log(np.maximum(along[1], TINY))
+        return result
+
+    return score
+
+
+def _same_for_every_item(items: NDArray[np.int64]) -> bool:
+    """Whether every item has the same number of numbers, and more than one."""
+    _, counts = np.unique(items, return_counts=True)
+    return len(counts) > 0 and counts.min() == counts.max() > 1
+
+
+def _width(outputs: Outputs) -> int:
+    return int((outputs.items == outputs.items[0]).sum())
+
+
+def _shares(outputs: Outputs) -> Doubles:
+    """Mean of v v' over a run's items, each with its v shrunk or stretched to norm 1; shape (n_runs, d, d)."""
+    rows = outputs.numbers[:, np.argsort(outputs.items, kind="stable")].reshape(len(outputs), -1, _width(outputs))
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), TINY)
+    result: Doubles = np.einsum("nip,niq->npq", rows, rows) / rows.shape[1]
+    return result
+
+
 def trees(first: Outputs, second: Outputs) -> Score:
     """Boosted trees on all numbers."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # a second to import
@@ -116,11 +162,12 @@ LEARNERS: dict[str, Learner] = {
     "one number of the release": one_number,
     "a linear discriminant": linear,
     "a quadratic discriminant": quadratic,
+    "directions in which nothing moves": still_directions,
     "boosted trees": trees,
     "releases seen before": seen_before,
 }
 
-QUICK = ("one number of the release", "a linear discriminant", "a quadratic discriminant")
+QUICK = tuple(name for name in LEARNERS if name not in ("boosted trees", "releases seen before"))
 
 
 def _scaling(first: Outputs, second: Outputs) -> Callable[[Outputs], Doubles]:
