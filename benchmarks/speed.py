@@ -51,15 +51,17 @@ def fresh(ratings: Ratings) -> Ratings:
     return ratings.where(np.ones(len(ratings), np.bool_))
 
 
-def timed(work: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+def timed(
+    work: dict[str, Callable[[], object]], repeat: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, float]:
     """Median seconds of each, taken turn by turn so that whatever else the machine does meets all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for turn in range(repeat + 1):
         for name, do in work.items():
-            began = perf_counter()
+            began = clock()
             do()
             if turn:
-                seconds[name].append(perf_counter() - began)
+                seconds[name].append(clock() - began)
     return {name: median(values) for name, values in seconds.items()}
 
 

@@ -330,6 +330,62 @@ def plan_command(
             out.print(line, highlight=False, markup=False)
 
 
+@app.command("audit")
+def audit_command(
+    recommender: Annotated[str, typer.Argument(metavar="RECOMMENDER", help="See `jali recommenders`.")],
+    epsilon: Annotated[str | None, typer.Option("--epsilon", metavar="E", help="What a release costs; 1.")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE", help="Own epsilon for every rating: a file, or `default`.")
+    ] = None,
+    unit: UnitText = None,
+    delta: Annotated[str | None, typer.Option("--delta", metavar="D", help="For Gaussian noise alone; 1e-6.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME.KEY=VALUE", help="A setting; repeatable.")
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Whose version.")] = None,
+    version: Annotated[str | None, typer.Option("--version", metavar="N", help="Which one; the newest.")] = None,
+    relation: Annotated[
+        str | None, typer.Option("--relation", metavar="R", help="add_or_remove or replace_value; the promise's own.")
+    ] = None,
+    runs: Annotated[str | None, typer.Option("--runs", metavar="N", help="Fits of the worst pair; 40000.")] = None,
+    confidence: Annotated[str | None, typer.Option("--confidence", metavar="C", help="Of what is shown; 0.95.")] = None,
+) -> None:
+    """Try to show more privacy loss than is claimed.
+
+    A version as it was released, the newest where none is named; or, with --epsilon and the like, what they describe.
+    On made-up ratings: nothing private is read. For example: jali audit pdp-histogram --epsilon 1
+    """
+    with exit_codes():
+        screen = console(stderr=True)
+        with _progress(screen, "Starting Prefect"), _prefect() as wait_for_prefect:
+            from flows.audit import audit, make_request
+
+            request = make_request(
+                recommender,
+                {"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta},
+                set_ or [],
+                {
+                    "source": source,
+                    "version": version,
+                    "relation": relation,
+                    "runs": runs,
+                    "confidence": confidence,
+                },
+            )
+            wait_for_prefect()
+            done = audit(request)
+        from flows.audit_view import audit_table, closing_lines, refuse_if_exceeded, subject_line
+
+        out = console()
+        out.print(subject_line(done.trial.subject), highlight=False, markup=False)
+        out.print()
+        out.print(audit_table(done.trial))
+        out.print()
+        for line in closing_lines(done):
+            out.print(line, highlight=False, markup=False)
+        refuse_if_exceeded(done.trial)
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
     """List what there is to run: what each promises and to whom, what that is worth, and its settings."""

@@ -184,7 +184,7 @@ def promises_something(guarantee: Guarantee) -> bool:
 
 def _can_keep(job: Job, name: str) -> bool:
     recommender = make_recommender(name, job.settings.get(name, {}))
-    specification = _specification(job, recommender.relation, 1.0)
+    specification = specification_of(job.privacy, recommender.relation, 1.0)
     try:
         recommender.guarantee(specification, public_catalogue=True, batch=job.batch_kind)
     except SpecError:
@@ -264,7 +264,7 @@ def candidates(job: Job, releases: Callable[[Guarantee], bool] = promises_someth
     """
     public = catalogue_is_public(job.ratings, job.items)
     made = [make_recommender(name, job.settings.get(name, {})) for name in job.recommenders]
-    whole = {relation: _specification(job, relation, 1.0) for relation in {kind.relation for kind in made}}
+    whole = {relation: specification_of(job.privacy, relation, 1.0) for relation in {kind.relation for kind in made}}
     n_releases = sum(releases(kind.guarantee(whole[kind.relation], public_catalogue=public)) for kind in made)
     metrics = job.privacy.metrics
     if metrics and not (job.publish and n_releases):
@@ -275,7 +275,7 @@ def candidates(job: Job, releases: Callable[[Guarantee], bool] = promises_someth
     fraction = _fraction(job.privacy, list(whole.values()), max(n_releases, 1))
     chosen = []
     for recommender in made:
-        specification = _specification(job, recommender.relation, fraction)
+        specification = specification_of(job.privacy, recommender.relation, fraction)
         guarantee = recommender.guarantee(specification, public_catalogue=public, batch=job.batch_kind)
         chosen.append(Candidate(recommender, specification, guarantee, metrics if releases(guarantee) else None))
     return chosen
@@ -302,8 +302,12 @@ def _fraction(told: Privacy, specifications: list[PrivacySpecification], n_relea
     return told.fraction or max(part - taken - 2**-50, LEAST_FRACTION)  # less by more than rounding may have added
 
 
-def _specification(job: Job, relation: Relation, fraction: float) -> PrivacySpecification:
-    told = job.privacy
+def specification_of(told: Privacy, relation: Relation, fraction: float) -> PrivacySpecification:
+    """What a release that takes `fraction` of everybody's own epsilon may cost.
+
+    Raises:
+      SpecError: what is told contradicts itself.
+    """
     asked = told.preferences.declared if told.preferences else None
     try:
         return PrivacySpecification(

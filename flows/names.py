@@ -15,8 +15,11 @@ def source_name(value: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 ._+-]{0,98}[A-Za-z0-9_+-])?", value):
         raise ValueError("a source is called by letters, digits, blanks and . _ + -; give it a name with --source")
-    if value.endswith((".releases", ".serving", ".papers")):
-        raise ValueError("names ending in .releases, .serving and .papers are Jali's own; give another with --source")
+    if value == "audits" or value.endswith((".releases", ".serving", ".papers", ".audits")):
+        raise ValueError(
+            "audits and names ending in .releases, .serving, .papers and .audits are Jali's own; give another with "
+            "--source"
+        )
     return value
 
 

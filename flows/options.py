@@ -45,7 +45,7 @@ def job_from(
     _overlay_ratings(told, _given(ratings))
     _overlay_privacy(told, _given(privacy), _given(preferences or {}))
     _overlay_batch(told, batch or {})
-    for name, settings in _settings(assignments).items():
+    for name, settings in assigned(assignments).items():
         all_settings = told["settings"] = dict(_mapping(told, "settings"))
         all_settings[name] = {**_mapping(all_settings, name), **settings}
     return make_job(told)
@@ -82,12 +82,18 @@ def _overlay_privacy(told: dict[str, Any], given: dict[str, Any], preferences: d
         given["preferences"] = _overlaid_preferences(_mapping(_mapping(told, "privacy"), "preferences"), preferences)
     if not given:
         return
-    if given.get("policy", "default") != "default":
-        given["policy"] = read_config(given["policy"], "policy")
+    given |= policy_read(given)
     before = _mapping(told, "privacy")
     if "metrics" in given and isinstance(before.get("metrics"), dict):  # how many ratings of a user may stay
         given["metrics"] = {**before["metrics"], "epsilon": given["metrics"]}
     told["privacy"] = _replaced(before, given, PROMISES)
+
+
+def policy_read(given: dict[str, Any]) -> dict[str, Any]:
+    """The policy that is given by its path, as the file has it; nothing where none is."""
+    if given.get("policy", "default") == "default":
+        return {}
+    return {"policy": read_config(given["policy"], "policy")}
 
 
 def _overlay_batch(told: dict[str, Any], given: dict[str, bool]) -> None:
@@ -121,7 +127,12 @@ def _pairs(text: str, option: str) -> dict[str, str]:
     return {pair[0]: pair[1] for pair in pairs}
 
 
-def _settings(assignments: list[str]) -> dict[str, dict[str, Any]]:
+def assigned(assignments: list[str]) -> dict[str, dict[str, Any]]:
+    """Settings by recommender from `RECOMMENDER.SETTING=VALUE`.
+
+    Raises:
+      SpecError: one is not of that form.
+    """
     settings: dict[str, dict[str, Any]] = {}
     for text in assignments:
         target, equals, value = text.partition("=")

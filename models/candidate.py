@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.index import make_recommender
 from models.privacy.guarantee import Guarantee
 from models.privacy.specification import PrivacySpecification
-from models.private_metrics import PrivateMetrics
+from models.private_metrics import PaidMetrics, PrivateMetrics
 from models.recommender import CATALOGUE_FROM_RATINGS, Recommender
+from models.release import Release
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,22 @@ class Candidate:
     specification: PrivacySpecification
     guarantee: Guarantee
     metrics: PrivateMetrics | None = None
+
+    @classmethod
+    def of(cls, release: Release) -> Candidate:
+        """What was fitted, as it was offered: the release says it all.
+
+        Raises:
+          SpecError: this program knows no such recommender or setting.
+          KeyError, ValidationError: the release does not say it.
+        """
+        about, metrics = release.about, PaidMetrics.of(release)
+        return cls(
+            make_recommender(about["recommender"], about["settings"]),
+            PrivacySpecification.model_validate(about["privacy"]),
+            Guarantee.model_validate(about["guarantee"]),
+            metrics.price if metrics else None,
+        )
 
     @property
     def name(self) -> str:

@@ -10,6 +10,11 @@ import numba
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
+def exact_kernel(function: Kernel) -> Kernel:
+    """Likewise, where every operation is the one that is written: for kernels that draw noise."""
+    return cast(Kernel, numba.njit(nogil=True, cache=True)(function))
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile to machine code that holds no interpreter lock and is cached on disk.
 

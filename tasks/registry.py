@@ -25,6 +25,12 @@ def released_versions(client: MlflowClient, source: str) -> list[ModelVersion]:
     return [version for version in found if version.tags.get("source") == source and LEDGER in version.tags]
 
 
+def versions_of(client: MlflowClient, recommender: str) -> list[ModelVersion]:
+    """Every version of the recommender, of whatever source."""
+    found = client.search_model_versions(f"name LIKE '%.{recommender}'", max_results=10_000)
+    return [version for version in found if version.name == f"{version.tags.get('source')}.{recommender}"]
+
+
 @guarded("Comparing the ledger with the registry")
 def require_same_ledger(source: str, ledger: Ledger) -> None:
     """Raise LedgerDoubted unless `ledger` has paid for all that the registry has of this source."""

@@ -25,10 +25,6 @@ from uuid import uuid4
 
 from models.candidate import Candidate
 from models.errors import EnvironmentFault, JaliError, Refused
-from models.index import make_recommender
-from models.privacy.guarantee import Guarantee
-from models.privacy.specification import PrivacySpecification
-from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.durable import to_disk, write_whole
 from tasks.guard import guarded
@@ -48,14 +44,8 @@ class Pending:
 
     @property
     def candidate(self) -> Candidate:
-        """What was fitted, as it was offered: the release says it all."""
-        about, metrics = self.release.about, PaidMetrics.of(self.release)
-        return Candidate(
-            make_recommender(about["recommender"], about["settings"]),
-            PrivacySpecification.model_validate(about["privacy"]),
-            Guarantee.model_validate(about["guarantee"]),
-            metrics.price if metrics else None,
-        )
+        """What was fitted, as it was offered."""
+        return Candidate.of(self.release)
 
     def save(self, folder: Path) -> None:
         """Write it into `folder`, which exists."""

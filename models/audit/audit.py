@@ -35,6 +35,8 @@ DEFAULT_RUNS = 40_000
 
 TRY_WITH = (25, 100)
 """Runs of each side in the first round of a search: a share of the audit's own, within these."""
+SEARCH_CONFIDENCE = 0.99
+"""So that chance does not choose: where each rating has its own epsilon, a small one is easily exceeded by it."""
 TRY_AGAIN = 4
 """Times as many in the second round."""
 GO_ON = 4
@@ -112,7 +114,8 @@ def audit(
     scale: RatingScale = FIVE_STARS,
     noise: NoiseSource | None = None,
     fit: Fit | None = None,
-    count: Count = lambda n: None,
+    begin: Callable[[str, int], None] = lambda text, n_runs: None,
+    count: Count = lambda n_runs: None,
 ) -> Audited:
     """Search, learn and test.
 
@@ -122,13 +125,14 @@ def audit(
       scale: of the made-up ratings; of one with very many levels, a coarser one with the same ends.
       noise: ExactNoise if left out, as a release takes.
       fit: instead of the recommender's: a copy to be found out.
+      begin: told of the search, and of what follows it: in a few words, and how many runs it will be.
       count: told how many runs were done since it was told last.
 
     Raises:
       SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
     relation, scale = relation or recommender.relation, coarse(scale)
-    _require_known(specification, relation)
+    candidates = require_conclusive(recommender, specification, relation, scale, n_runs, confidence)
     mechanism = Mechanism(
         recommender,
         specification,
@@ -137,17 +141,37 @@ def audit(
         fit or recommender.fit,
         count,
     )
+    few, n_search_runs = _search_of(len(candidates), n_runs)
+    begin("Searching for the worst neighbours", n_search_runs)
+    worst, n_searched = _worst(mechanism, relation, candidates, few)
+    claim = claim_of(recommender, specification, relation, worst, scale)
+    begin("Telling them apart", n_runs)
+    first, second = mechanism.outputs(worst, n_runs // 2)
+    shown = shown_by(claim, first, second, LEARNERS, confidence)
+    return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+
+
+def require_conclusive(
+    recommender: Recommender,
+    specification: PrivacySpecification,
+    relation: Relation,
+    scale: RatingScale,
+    n_runs: int,
+    confidence: float,
+) -> list[Neighbours]:
+    """The pairs that an audit begins with, if it could conclude anything.
+
+    Raises:
+      SpecError: as `audit`.
+    """
+    _require_known(specification, relation)
     candidates = [
         *recommender.worst_neighbours(specification, relation, scale),
         *small_hostile(specification, relation, scale, batches=recommender.batches),
     ]
     claims = [claim_of(recommender, specification, relation, pair, scale) for pair in candidates]
     require_enough(max(claims, key=lambda claim: claim.epsilon), n_runs, confidence)
-    worst, n_searched, n_search_runs = _worst(mechanism, relation, candidates, n_runs)
-    claim = claim_of(recommender, specification, relation, worst, scale)
-    first, second = mechanism.outputs(worst, n_runs // 2)
-    shown = shown_by(claim, first, second, LEARNERS, confidence)
-    return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+    return candidates
 
 
 def _require_known(specification: PrivacySpecification, relation: Relation) -> None:
@@ -177,18 +201,24 @@ def require_enough(claim: Claim, n_runs: int, confidence: float) -> None:
 
 
 def _worst(
-    mechanism: Mechanism, relation: Relation, candidates: Sequence[Neighbours], n_runs: int
-) -> tuple[Neighbours, int, int]:
-    """The pair that shows the most of what is claimed for it; how many were tried, with how many runs."""
-    few = int(np.clip(n_runs // 200, *TRY_WITH))
-    more = TRY_AGAIN * few
+    mechanism: Mechanism, relation: Relation, candidates: Sequence[Neighbours], few: int
+) -> tuple[Neighbours, int]:
+    """The pair that shows the most of what is claimed for it, first tried with `few` runs; how many were tried."""
     dealer = np.random.default_rng(0)  # of made-up ratings; no noise
     tried = _ranked(mechanism, relation, candidates, few)
     best = [tried[at % len(tried)] for at in range(max(len(tried) // GO_ON, 1))]
     hostile = [varied(best[at % len(best)], mechanism.specification, mechanism.scale, dealer) for at in range(N_VARIED)]
-    tried_again = _ranked(mechanism, relation, [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]], more)
-    n_tried = len(candidates) + N_VARIED
-    return tried_again[0], n_tried, 2 * few * n_tried + 2 * more * len(tried_again)
+    tried_again = _ranked(
+        mechanism, relation, [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]], TRY_AGAIN * few
+    )
+    return tried_again[0], len(candidates) + N_VARIED
+
+
+def _search_of(n_candidates: int, n_runs: int) -> tuple[int, int]:
+    """With how many runs of each side a pair is tried first, and how many runs the whole search takes."""
+    few = int(np.clip(n_runs // 200, *TRY_WITH))
+    n_best = max(n_candidates // GO_ON, 1)
+    return few, 2 * few * (n_candidates + N_VARIED + TRY_AGAIN * (n_best + min(n_best, N_VARIED)))
 
 
 def _ranked(
@@ -199,7 +229,8 @@ def _ranked(
 
     def share(pair: Neighbours) -> float:
         claim = claim_of(mechanism.recommender, mechanism.specification, relation, pair, mechanism.scale)
-        return shown_by(claim, *mechanism.outputs(pair, n_runs), learners, confidence=0.9).share_of(claim)
+        shown = shown_by(claim, *mechanism.outputs(pair, n_runs), learners, SEARCH_CONFIDENCE)
+        return shown.share_of(claim) + TIE_BREAK * claim.epsilon  # of a small claim little is shown with few runs
 
     shares = [share(pair) for pair in candidates]
     return [candidates[at] for at in np.argsort(-np.array(shares), kind="stable")]

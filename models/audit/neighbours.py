@@ -141,7 +141,10 @@ def _targets(
     if specification.unit == "user":
         for n_ratings in range(1, N_ITEMS + 1):
             for level in (low, high):
-                yield f"a user of {n_ratings} ratings", tuple((0, item, level) for item in range(n_ratings))
+                yield (
+                    f"a user who rated {n_ratings} of {N_ITEMS} items",
+                    tuple((0, item, level) for item in range(n_ratings)),
+                )
         return
     for level in (low, middle, high):
         yield "a newcomer's rating of an item nobody else rated", ((0, 2, level),)

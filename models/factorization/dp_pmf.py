@@ -24,7 +24,7 @@ from models.factorization.gradient import Pace, descend, unit_of
 from models.factorization.pmf import initial_factors, item_factors
 from models.factorization.worst_cases import ratings_of_a_lone_user
 from models.privacy.guarantee import Guarantee, shared_conditions
-from models.privacy.noise import WIDEST, NoiseSource
+from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, Ratings, RatingScale
 from models.recommender import Fitted, Noise, PositiveSetting, Recommender

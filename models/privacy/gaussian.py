@@ -60,6 +60,20 @@ def discrete_gaussian_reach(epsilon: float, delta: float, *, stddev: float, cell
     return float(np.exp(root)) / (1 + 1e-6)
 
 
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The epsilon that the continuous Gaussian keeps at `delta`; `mu` is the L2 norm of the move over the stddev."""
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+    loss = GaussianPrivacyLoss(1 / mu)
+
+    def excess(epsilon: float) -> float:
+        return float(loss.get_delta_for_epsilon(epsilon)) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    return float(brentq(excess, 0.0, mu**2 / 2 + mu * np.sqrt(2 * np.log(1 / delta)) + 1, xtol=1e-9))
+
+
 def discrete_gaussian_delta(epsilon: float, multiplier: float, *, steps: float, cells: int) -> float:
     """Upper bound on delta at `epsilon` by the lemma above."""
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss

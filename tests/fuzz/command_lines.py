@@ -91,6 +91,12 @@ ONLY_OF_RUN = {
 OF_REPRODUCE = {name: OPTIONS[name] for name in ("--ratings", "--items", "--scale", "--format", "--delimiter")} | {
     "--page": ["p.md", "films.csv", "nowhere/p.md", "[/red].md", "x" * 300, "."]
 }
+OF_AUDIT = {name: ONLY_OF_RUN[name] for name in ("--epsilon", "--policy", "--unit", "--delta", "--source")} | {
+    "--version": NUMBERS,
+    "--runs": [*NUMBERS, "40000", "10000000"],
+    "--confidence": [*NUMBERS, "0.95", "0.999999"],
+    "--relation": ["add_or_remove", "replace_value", "local", "add or remove"],
+}
 VALIDATE, RUN = OPTIONS, OPTIONS | ONLY_OF_RUN
 GOOD = ("--ratings", "films.csv", "--items", "items.csv", "--scale", "1:5:1", "--folds", "2")
 CONFIGURATION = b"ratings: films.csv\nitems: items.csv\nscale: 1:5:1\nfolds: 2\npublish: false\n"
@@ -166,6 +172,18 @@ def command_lines(draw: st.DrawFn) -> tuple[str, ...]:
             draw(st.sampled_from([*WORDS, "--no-such-option", "--eps", "-x", "extra"])),
         )
     return tuple(words)
+
+
+@st.composite
+def audit_cases(draw: st.DrawFn) -> Case:
+    """Of their own: a valid one would take half a minute in a process."""
+    name = st.sampled_from([*RECOMMENDERS])
+    words = ["audit", draw(name | name | name | st.sampled_from(["magic", *WORDS]))]
+    for _ in range(draw(st.integers(0, 2))):
+        words += draw(option(OF_AUDIT))
+    if draw(st.integers(0, 2)) == 0:
+        words += ["--set", draw(assignments())]
+    return beside_good_ratings("audit", tuple(words), c_yaml=CONFIGURATION)
 
 
 @st.composite

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz.case import Case
-from tests.fuzz.command_lines import GOOD, command_cases
+from tests.fuzz.command_lines import GOOD, audit_cases, command_cases
 from tests.fuzz.oracle import counted, in_an_empty_folder, in_process, judge, tally
 from tests.fuzz.ratings_files import FORMATS_AS_WRITTEN, items_cases, ratings_cases
 from tests.fuzz.settings_files import beside_good_ratings, policy_cases, settings_cases
@@ -87,6 +87,12 @@ def test_policies(case: Case) -> None:
 @campaign(150)
 @given(command_cases())
 def test_command_lines(case: Case) -> None:
+    tried(case)
+
+
+@campaign(60)
+@given(audit_cases())
+def test_audits(case: Case) -> None:
     tried(case)
 
 

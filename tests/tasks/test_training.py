@@ -17,6 +17,7 @@ from models import private_metrics
 from models.candidate import Candidate
 from models.errors import NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
+from models.privacy.noise import SeededNoise
 from models.privacy.specification import PrivacySpecification
 from models.private_metrics import PaidMetrics, PrivateMetrics
 from models.ratings import Ratings
@@ -70,6 +71,18 @@ def test_no_test_rating_is_trained_on_or_folded_in(ratings: Ratings, monkeypatch
         assert {user for user, _ in trained_for_visitors} | visitors == set(range(ratings.n_users))
     assert set.union(*seen_in_tests) == pairs(ratings)
     assert sum(map(len, seen_in_tests)) == len(ratings)
+
+
+def test_every_fit_of_a_cross_validation_has_noise_of_its_own_without_a_seed(
+    ratings: Ratings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[SeededNoise] = []
+    monkeypatch.setattr(training, "SeededNoise", lambda *seed: made.append(SeededNoise(*seed)) or made[-1])
+    for _ in range(2):
+        np.random.seed(0)
+        evaluate_fold(PDPHistogram(), ratings, PrivacySpecification(epsilon=1), deal(ratings, 4), 0)
+    drawn = [tuple(noise.add_knorm(np.zeros((3, 1), np.int64), scale=1e15).ravel()) for noise in made]
+    assert len(set(drawn)) == 4
 
 
 def test_a_release_whose_rmse_is_paid_for_was_not_fitted_to_what_it_is_measured_on(

@@ -254,3 +254,16 @@ def test_what_is_proven_is_not_contradicted_and_is_nearly_reached_at_epsilon_1(
     assert not found.exceeded
     if specification == UNIFORM:
         assert found.share >= 0.7
+
+
+def test_every_part_is_told_with_as_many_runs_as_it_takes() -> None:
+    parts: list[list[int]] = []
+    found = audit(
+        PDPHistogram(),
+        UNIFORM,
+        n_runs=1000,
+        noise=SeededNoise(1),
+        begin=lambda text, n_runs: parts.append([n_runs, 0]),
+        count=lambda n_runs: parts[-1].__setitem__(1, parts[-1][1] + n_runs),
+    )
+    assert parts == [[found.n_search_runs] * 2, [1000, 1000]]
