@@ -28,7 +28,10 @@ LEAST_SHARE = 5e-5
 """Of all variation, in one direction: below, it counts as none."""
 
 TINY = 1e-300
-"""Added to nothing, so that it has a logarithm."""
+"""Instead of nothing, where it is divided by or has its logarithm taken."""
+
+WIDEST_ROW, ENOUGH_RUNS = 100, 4000
+"""What a matrix to invert for every run leaves time for."""
 
 
 def one_number(first: Outputs, second: Outputs) -> Score:
@@ -104,37 +107,41 @@ def still_directions(first: Outputs, second: Outputs) -> Score:
     Whoever alone rated some items holds all of them still along their own u, and along no other direction: on one
     side perhaps, or in one run of five where ratings are sampled. Nothing moves, and no item tells much by itself.
     """
-    if not _same_for_every_item(first.items):
+    if not _comparable(first.items):
         return lambda outputs: np.zeros(len(outputs))
-    least = LEAST_SHARE * np.eye(_width(first))
-    stillness = [np.linalg.inv(_shares(side) + least).mean(axis=0) for side in (first, second)]
-    _, directions = np.linalg.eigh(stillness[0] - stillness[1])
+    _, directions = np.linalg.eigh(_stillness(first) - _stillness(second))
     still_in_second, still_in_first = directions[:, 0], directions[:, -1]
 
     def score(outputs: Outputs) -> Doubles:
-        shares = _shares(outputs)
-        along = [np.einsum("npq,p,q->n", shares, u, u) for u in (still_in_second, still_in_first)]
+        rows = _rows(outputs)
+        along = [np.square(rows @ direction).mean(axis=1) for direction in (still_in_second, still_in_first)]
         result: Doubles = np.log(np.maximum(along[0], TINY)) - np.log(np.maximum(along[1], TINY))
         return result
 
     return score
 
 
-def _same_for_every_item(items: NDArray[np.int64]) -> bool:
-    """Whether every item has the same number of numbers, and more than one."""
+def _comparable(items: NDArray[np.int64]) -> bool:
+    """Whether every item has the same number of numbers, more than one and not too many to invert a matrix a run."""
     _, counts = np.unique(items, return_counts=True)
-    return len(counts) > 0 and counts.min() == counts.max() > 1
+    return bool(1 < counts.min() == counts.max() <= WIDEST_ROW)
 
 
-def _width(outputs: Outputs) -> int:
-    return int((outputs.items == outputs.items[0]).sum())
+def _stillness(outputs: Outputs) -> Doubles:
+    """Mean over runs of the inverse of each run's second moments of the rows of V; shape (d, d)."""
+    rows = _rows(outputs)[:ENOUGH_RUNS]
+    least = LEAST_SHARE * np.eye(rows.shape[2])
+    total = np.zeros_like(least)
+    for run in rows:
+        total += np.linalg.inv(run.T @ run / len(run) + least)
+    return total / len(rows)
 
 
-def _shares(outputs: Outputs) -> Doubles:
-    """Mean of v v' over a run's items, each with its v shrunk or stretched to norm 1; shape (n_runs, d, d)."""
-    rows = outputs.numbers[:, np.argsort(outputs.items, kind="stable")].reshape(len(outputs), -1, _width(outputs))
-    rows = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), TINY)
-    result: Doubles = np.einsum("nip,niq->npq", rows, rows) / rows.shape[1]
+def _rows(outputs: Outputs) -> Doubles:
+    """V, each of its rows at norm 1; shape (n_runs, n_items, d)."""
+    in_order = outputs.numbers[:, np.argsort(outputs.items, kind="stable")]
+    rows = in_order.reshape(len(outputs), len(np.unique(outputs.items)), -1)
+    result: Doubles = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), TINY)
     return result
 
 

@@ -23,6 +23,7 @@ from models.factorization.als import right_hand_sides, solve_factors_for
 from models.factorization.gradient import Pace, descend, unit_of
 from models.factorization.pmf import initial_factors, item_factors
 from models.factorization.worst_cases import ratings_of_a_lone_user
+from models.privacy.exact_sampler import WIDEST
 from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
