@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
@@ -51,9 +51,7 @@ def claim_of(
             f"{recommender.name} promises no finite epsilon, and no audit can show more than infinity. "
             "Audit a recommender that promises one: see `jali recommenders`."
         )
-    (first, *_), _ = Neighbours("", neighbours.others, neighbours.target, n_items=neighbours.n_items).histories(
-        specification, scale
-    )
+    (first, *_), _ = replace(neighbours, history="one release").histories(specification, scale)
     own = float(specification.epsilon_of(first)[-1])
     epsilon = min(own, promise.epsilon)
     gaussian = None

@@ -37,6 +37,7 @@ class Neighbours:
       target: the ratings of the unit: one, or all of a user's. The first data set holds them.
       changed: the level that the target's rating has in the second data set; None where it is not there.
       n_items: size of the catalogue, which is public and the same for both.
+      labels: number of each item's label, on which a policy's epsilons depend; counted from 0 if left out.
     """
 
     what: str
@@ -45,6 +46,7 @@ class Neighbours:
     changed: int | None = None
     n_items: int = N_ITEMS
     history: History = "one release"
+    labels: tuple[int, ...] | None = None
 
     @property
     def first(self) -> tuple[Rating, ...]:
@@ -63,7 +65,7 @@ class Neighbours:
         """Both sides: one data set for each release, oldest first."""
 
         def ratings(listed: Sequence[Rating]) -> Ratings:
-            return made_up(listed, self.n_items, specification, scale)
+            return made_up(listed, self.labels or range(self.n_items), specification, scale)
 
         first, second, before = ratings(self.first), ratings(self.second), ratings(self.others)
         if self.history == "one release":
@@ -73,8 +75,10 @@ class Neighbours:
         return (before, first), (before, second)
 
 
-def made_up(listed: Sequence[Rating], n_items: int, specification: PrivacySpecification, scale: RatingScale) -> Ratings:
-    """Ratings as they are read from a file: the users are those who rated something."""
+def made_up(
+    listed: Sequence[Rating], labels: Sequence[int], specification: PrivacySpecification, scale: RatingScale
+) -> Ratings:
+    """Ratings as they are read from a file: the users are those who rated something; the items, one for each label."""
     users, items, levels = np.array(listed, np.int64).reshape(-1, 3).T
     present, rows = np.unique(users, return_inverse=True)
     return Ratings(
@@ -82,9 +86,9 @@ def made_up(listed: Sequence[Rating], n_items: int, specification: PrivacySpecif
         items.astype(np.int32),
         scale.levels[levels].astype(np.float32),
         tuple(f"u{user}" for user in present),
-        Catalogue.of_items([f"i{item}" for item in range(n_items)], public=True),
+        Catalogue.of_items([f"i{label}" for label in labels], public=True),
         scale,
-        own_epsilon=_asked_for(users, items, specification),
+        own_epsilon=_asked_for(users, np.asarray(labels, np.int64)[items], specification),
     )
 
 

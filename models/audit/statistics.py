@@ -24,6 +24,15 @@ FARTHEST = 20.0
 LEAST_SPREAD = 1e-6
 """Of a direction, relative to that of the numbers: below, it counts as exactly known."""
 
+LEAST_SHARE = 5e-5
+"""Of all variation, in one direction: below, it counts as none."""
+
+TINY = 1e-300
+"""Instead of nothing, where it is divided by or has its logarithm taken."""
+
+WIDEST_ROW, ENOUGH_RUNS = 100, 4000
+"""What a matrix to invert for every run leaves time for."""
+
 
 def one_number(first: Outputs, second: Outputs) -> Score:
     """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov)."""
@@ -92,6 +101,50 @@ def _log_density(x: Doubles) -> Callable[[Doubles], Doubles]:
     return log_density
 
 
+def still_directions(first: Outputs, second: Outputs) -> Score:
+    """Along which direction, the same for all items, the rows of V vary least under either side.
+
+    Whoever alone rated some items holds all of them still along their own u, and along no other direction: on one
+    side perhaps, or in one run of five where ratings are sampled. Nothing moves, and no item tells much by itself.
+    """
+    if not _comparable(first.items):
+        return lambda outputs: np.zeros(len(outputs))
+    _, directions = np.linalg.eigh(_stillness(first) - _stillness(second))
+    still_in_second, still_in_first = directions[:, 0], directions[:, -1]
+
+    def score(outputs: Outputs) -> Doubles:
+        rows = _rows(outputs)
+        along = [np.square(rows @ direction).mean(axis=1) for direction in (still_in_second, still_in_first)]
+        result: Doubles = np.log(np.maximum(along[0], TINY)) - np.log(np.maximum(along[1], TINY))
+        return result
+
+    return score
+
+
+def _comparable(items: NDArray[np.int64]) -> bool:
+    """Whether every item has the same number of numbers, more than one and not too many to invert a matrix a run."""
+    _, counts = np.unique(items, return_counts=True)
+    return bool(1 < counts.min() == counts.max() <= WIDEST_ROW)
+
+
+def _stillness(outputs: Outputs) -> Doubles:
+    """Mean over runs of the inverse of each run's second moments of the rows of V; shape (d, d)."""
+    rows = _rows(outputs)[:ENOUGH_RUNS]
+    least = LEAST_SHARE * np.eye(rows.shape[2])
+    total = np.zeros_like(least)
+    for run in rows:
+        total += np.linalg.inv(run.T @ run / len(run) + least)
+    return total / len(rows)
+
+
+def _rows(outputs: Outputs) -> Doubles:
+    """V, each of its rows at norm 1; shape (n_runs, n_items, d)."""
+    in_order = outputs.numbers[:, np.argsort(outputs.items, kind="stable")]
+    rows = in_order.reshape(len(outputs), len(np.unique(outputs.items)), -1)
+    result: Doubles = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), TINY)
+    return result
+
+
 def trees(first: Outputs, second: Outputs) -> Score:
     """Boosted trees on all numbers."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # a second to import
@@ -116,11 +169,12 @@ LEARNERS: dict[str, Learner] = {
     "one number of the release": one_number,
     "a linear discriminant": linear,
     "a quadratic discriminant": quadratic,
+    "directions in which nothing moves": still_directions,
     "boosted trees": trees,
     "releases seen before": seen_before,
 }
 
-QUICK = ("one number of the release", "a linear discriminant", "a quadratic discriminant")
+QUICK = tuple(name for name in LEARNERS if name not in ("boosted trees", "releases seen before"))
 
 
 def _scaling(first: Outputs, second: Outputs) -> Callable[[Outputs], Doubles]:

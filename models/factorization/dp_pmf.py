@@ -9,6 +9,7 @@ constant and the algorithm's is not; docs/guarantees.md says what is left of the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -16,10 +17,12 @@ import numpy as np
 from dp_accounting import DpEvent, NonPrivateDpEvent
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from models.audit.neighbours import Neighbours
 from models.errors import SpecError
 from models.factorization.als import right_hand_sides, solve_factors_for
 from models.factorization.gradient import Pace, descend, unit_of
 from models.factorization.pmf import initial_factors, item_factors
+from models.factorization.worst_cases import ratings_of_a_lone_user
 from models.privacy.exact_sampler import WIDEST
 from models.privacy.guarantee import Guarantee, shared_conditions
 from models.privacy.noise import NoiseSource
@@ -75,6 +78,16 @@ class ObjectivePerturbation(Recommender, frozen=True):
     def cost(self, specification: PrivacySpecification) -> DpEvent:
         self._require(specification)
         return NonPrivateDpEvent()  # nothing is proven without a condition that does not hold
+
+    def worst_neighbours(
+        self, specification: PrivacySpecification, relation: Relation, scale: RatingScale
+    ) -> tuple[Neighbours, ...]:
+        threshold = self._epsilon_of_fit(specification)
+        return (ratings_of_a_lone_user(specification, relation, scale, solver=self.solver, threshold=threshold),)
+
+    @abstractmethod
+    def _epsilon_of_fit(self, specification: PrivacySpecification) -> float:
+        """What noise is made for, the same for all ratings that are left."""
 
     def _claim(
         self, specification: PrivacySpecification, *, epsilon: float, least_epsilon: float, own: str
@@ -185,7 +198,7 @@ class DPPMF(ObjectivePerturbation, frozen=True):
 
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
-        epsilon = specification.smallest_epsilon
+        epsilon = self._epsilon_of_fit(specification)
         return self._claim(specification, epsilon=epsilon, least_epsilon=epsilon, own=f"epsilon {epsilon:g}")
 
     def fit(
@@ -194,7 +207,10 @@ class DPPMF(ObjectivePerturbation, frozen=True):
         self._require(specification)
         if specification.preferences is not None:  # who asked for an epsilon of 0 is left out
             ratings = ratings.where(specification.epsilon_of(ratings) > 0)
-        return self._fit_at(ratings, specification, specification.smallest_epsilon, noise, n_threads)
+        return self._fit_at(ratings, specification, self._epsilon_of_fit(specification), noise, n_threads)
+
+    def _epsilon_of_fit(self, specification: PrivacySpecification) -> float:
+        return specification.smallest_epsilon
 
     def _require(self, specification: PrivacySpecification) -> None:
         super()._require(specification)

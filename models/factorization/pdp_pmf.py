@@ -30,7 +30,7 @@ class PDPPMF(ObjectivePerturbation, frozen=True):
 
     def promise(self, specification: PrivacySpecification) -> Guarantee:
         self._require(specification)
-        threshold = specification.threshold(self.threshold)
+        threshold = self._epsilon_of_fit(specification)
         charged = min(specification.largest_epsilon, threshold)
         least = min(specification.smallest_epsilon, charged)
         own = f"epsilon {charged:g}" if least == charged else f"its own epsilon, {charged:g} at the most"
@@ -48,6 +48,9 @@ class PDPPMF(ObjectivePerturbation, frozen=True):
         self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1
     ) -> Fitted[Noise]:
         self._require(specification)
-        threshold = specification.threshold(self.threshold)
+        threshold = self._epsilon_of_fit(specification)
         kept = sample_ratings(ratings, specification.epsilon_of(ratings), threshold, noise)
         return self._fit_at(kept, specification, threshold, noise, n_threads)
+
+    def _epsilon_of_fit(self, specification: PrivacySpecification) -> float:
+        return specification.threshold(self.threshold)

@@ -119,6 +119,20 @@ def test_a_spread_that_differs_along_one_direction_is_found() -> None:
     assert shown(Claim(1.0), (sides[0], sides[1])).epsilon > 3
 
 
+def test_a_direction_that_is_still_in_every_fifth_run_is_found() -> None:
+    """What sampling leaves of it: in most runs nothing differs, and where it does, only ten items together say so."""
+    rng = np.random.default_rng(7)
+    sides = []
+    for direction in np.linalg.qr(rng.normal(size=(20, 2)))[0].T:
+        noise = rng.normal(size=(1000, 10, 20))
+        still = rng.random(1000) < 0.2
+        noise -= 0.99 * still[:, None, None] * (noise @ direction)[:, :, None] * direction
+        sides.append(of(noise.reshape(1000, 200), list(np.repeat(range(10), 20))))
+    found = shown(Claim(1.0), (sides[0], sides[1]))
+    assert found.epsilon > 1
+    assert found.statistic == "directions in which nothing moves"
+
+
 def test_noise_of_few_seeds_is_found() -> None:
     """A release that comes again is one of few, whatever it says."""
     rng = np.random.default_rng(6)

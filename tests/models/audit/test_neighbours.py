@@ -74,11 +74,11 @@ def test_the_grid_has_a_newcomer_and_a_known_user_an_item_of_nobody_and_every_en
 
 
 def test_people_who_choose_have_all_that_was_declared_and_nobody_asks_for_nothing() -> None:
-    ratings = made_up([(user, item, 0) for user in range(4) for item in range(2)], 3, ASKED, SCALES[0])
+    ratings = made_up([(user, item, 0) for user in range(4) for item in range(2)], range(3), ASKED, SCALES[0])
     assert ratings.own_epsilon is not None
     assert set(ratings.own_epsilon.tolist()) == {0.1, 0.2, 1.0}
     by_user = ASKED.model_copy(update={"unit": "user"})
-    whole = made_up([(user, item, 0) for user in range(4) for item in range(2)], 3, by_user, SCALES[0])
+    whole = made_up([(user, item, 0) for user in range(4) for item in range(2)], range(3), by_user, SCALES[0])
     assert whole.own_epsilon is not None
     assert all(len(set(whole.own_epsilon[whole.users == user].tolist())) == 1 for user in range(4))
 
