@@ -20,6 +20,9 @@ Fit = Callable[[Ratings, PrivacySpecification, NoiseSource], Fitted[Any]]
 Count = Callable[[int], None]
 """Told of every so many runs that were done."""
 
+GOLDEN = (5**0.5 - 1) / 2
+"""Whose multiples are spread evenly over [0, 1), modulo 1."""
+
 A_FEW = 100
 """Runs between two words about them."""
 
@@ -40,9 +43,10 @@ class Outputs:
         return len(self.numbers)
 
     def part(self, start: float, stop: float) -> Outputs:
-        """The runs between two shares of them."""
-        first, last = int(start * len(self)), int(stop * len(self))
-        return Outputs(self.numbers[first:last], self.items)
+        """The runs between two shares of them, dealt so that each part has runs of all times."""
+        order = np.argsort(np.arange(len(self)) * GOLDEN % 1, kind="stable")
+        chosen = np.sort(order[int(start * len(self)) : int(stop * len(self))])
+        return Outputs(self.numbers[chosen], self.items)
 
     def columns(self, chosen: NDArray[np.bool_]) -> Outputs:
         return Outputs(self.numbers[:, chosen], self.items[chosen])
@@ -64,22 +68,21 @@ class Mechanism:
     count: Count
 
     def outputs(self, neighbours: Neighbours, n_runs: int) -> tuple[Outputs, Outputs]:
-        """All that is released in each of `n_runs` runs of either side."""
-        in_batches = neighbours.history.startswith("in batches")
-        first, second = neighbours.histories(self.specification, self.scale)
-        return self._outputs(first, n_runs, in_batches), self._outputs(second, n_runs, in_batches)
-
-    def _outputs(self, history: Sequence[Ratings], n_runs: int, in_batches: bool) -> Outputs:
-        if in_batches:
-            history = self._batches(history)
-        rows, counted = [], 0
+        """All that is released in each of `n_runs` runs of either side, which take turns: the time tells no side."""
+        histories: Sequence[Sequence[Ratings]] = neighbours.histories(self.specification, self.scale)
+        if neighbours.history.startswith("in batches"):
+            histories = [self._batches(history) for history in histories]
+        sides: tuple[list[Doubles], list[Doubles]] = ([], [])
+        counted = 0
         for run in range(1, n_runs + 1):
-            releases = self._run(history)
-            rows.append(np.concatenate([_numbers(release) for release in releases]))
+            for rows, history in zip(sides, histories, strict=True):
+                releases = self._run(history)
+                rows.append(np.concatenate([_numbers(release) for release in releases]))
             if run % A_FEW == 0 or run == n_runs:
-                self.count(run - counted)
+                self.count(2 * (run - counted))
                 counted = run
-        return Outputs(np.array(rows), np.concatenate([_items(release) for release in releases]))
+        items = np.concatenate([_items(release) for release in releases])
+        return Outputs(np.array(sides[0]), items), Outputs(np.array(sides[1]), items)
 
     def _run(self, history: Sequence[Ratings]) -> list[Fitted[Any]]:
         releases: list[Fitted[Any]] = []
