@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,16 +74,17 @@ class Mechanism:
         if neighbours.history.startswith("in batches"):
             histories = [self._batches(history) for history in histories]
         sides: tuple[list[Doubles], list[Doubles]] = ([], [])
-        counted = 0
+        items, counted = np.zeros(0, np.int64), 0
         for run in range(1, n_runs + 1):
             for rows, history in zip(sides, histories, strict=True):
                 releases = self._run(history)
                 rows.append(np.concatenate([_numbers(release) for release in releases]))
+                if len(rows[-1]) > len(items):
+                    items = np.concatenate([_items(release) for release in releases])
             if run % A_FEW == 0 or run == n_runs:
                 self.count(2 * (run - counted))
                 counted = run
-        items = np.concatenate([_items(release) for release in releases])
-        return Outputs(np.array(sides[0]), items), Outputs(np.array(sides[1]), items)
+        return Outputs(_table(sides[0], len(items)), items), Outputs(_table(sides[1], len(items)), items)
 
     def _run(self, history: Sequence[Ratings]) -> list[Fitted[Any]]:
         releases: list[Fitted[Any]] = []
@@ -125,14 +127,29 @@ def _hashes(labels: Sequence[str]) -> Hashes:
 
 def _numbers(fitted: Fitted[Any]) -> Doubles:
     """Everything that a release holds, in a row."""
-    arrays = (fitted.factors.V, fitted.factors.offset, fitted.factors.precision, *fitted.statistics.values())
-    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+    factors = fitted.factors
+    arrays = (factors.V, factors.offset, *fitted.statistics.values(), factors.precision)
+    others = np.array([factors.precision_per_rating, _checksum(fitted)])
+    return np.concatenate([*(np.asarray(array, np.float64).ravel() for array in arrays), others])
+
+
+def _checksum(fitted: Fitted[Any]) -> int:
+    """Of what is said in words, of which none may depend on the ratings: whatever differs tells."""
+    catalogue, promise = fitted.catalogue, fitted.guarantee.model_dump_json()
+    words = (fitted.about, promise, fitted.scale, catalogue.items, catalogue.titles, catalogue.feature_names)
+    return zlib.crc32(repr(words).encode())
 
 
 def _items(fitted: Fitted[Any]) -> NDArray[np.int64]:
     """Which item each of these numbers belongs to; -1 where to none."""
-    of_items = (fitted.factors.V, fitted.factors.offset)
-    owners = [np.repeat(np.arange(len(array)), array[0].size) for array in of_items]
-    owners.append(np.full(fitted.factors.precision.size, -1))
-    owners += [np.repeat(np.arange(len(array)), array[0].size) for array in fitted.statistics.values()]
-    return np.concatenate(owners)
+    of_items = (fitted.factors.V, fitted.factors.offset, *fitted.statistics.values())
+    owners = [np.repeat(np.arange(len(array)), array.size // len(array)) for array in of_items]
+    return np.concatenate([*owners, np.full(fitted.factors.precision.size + 2, -1)])
+
+
+def _table(rows: Sequence[Doubles], width: int) -> Doubles:
+    """`rows`, of which one may be longer than another, filled with zeros to the same length."""
+    table = np.zeros((len(rows), width))
+    for filled, row in zip(table, rows, strict=True):
+        filled[: len(row)] = row
+    return table
