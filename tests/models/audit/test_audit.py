@@ -119,6 +119,14 @@ def test_a_spread_that_differs_along_one_direction_is_found() -> None:
     assert shown(Claim(1.0), (sides[0], sides[1])).epsilon > 3
 
 
+def test_what_is_finer_than_the_noise_is_found() -> None:
+    """Noise in whole sixteens, far larger than the difference of five."""
+    rng = np.random.default_rng(7)
+    first, second = (16 * np.rint(rng.laplace(0, 1000, (2000, 4))) for _ in range(2))
+    first[:, 1] += 5
+    assert shown(Claim(0.1), (of(first), of(second))).epsilon > 4
+
+
 def test_noise_of_few_seeds_is_found() -> None:
     """A release that comes again is one of few, whatever it says."""
     rng = np.random.default_rng(6)
