@@ -19,7 +19,7 @@ def audited(copy: Copy) -> Audited:
         copy.specification,
         n_runs=copy.n_runs,
         noise=copy.source(SeededNoise(1)),
-        pairs=[copy.pair],
+        pair=copy.pair,
     )
 
 
@@ -36,5 +36,5 @@ def test_what_is_wrong_is_found_out(copy: Copy) -> None:
 def test_what_is_right_is_not_though_the_same_neighbours_show_much_of_what_it_claims(
     specification: PrivacySpecification, pair: Neighbours, least: float
 ) -> None:
-    found = audit(HONEST, specification, n_runs=4000, noise=SeededNoise(2), pairs=[pair], confidence=SURE)
+    found = audit(HONEST, specification, n_runs=4000, noise=SeededNoise(2), pair=pair, confidence=SURE)
     assert least <= found.share <= 1
