@@ -12,7 +12,7 @@ from models.batch import Moves, moves_of
 from models.histogram import pdp_histogram
 from models.histogram.pdp_histogram import RATING_STEPS, PDPHistogram, equal_shares, exact_histogram, user_norms
 from models.privacy.noise import NoiseSource, SeededNoise, Steps
-from models.privacy.specification import Policy, PrivacySpecification
+from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Doubles, Mask, Ratings
 from models.recommender import Fitted, Noise
 from tests.recorder import Recorder
@@ -275,6 +275,13 @@ class OneForEachRating(UserHistogram, frozen=True):
         return norms
 
 
+class WhatWasAskedForgotten(UserHistogram, frozen=True):
+    """Whoever asked for less has the same norm as all others."""
+
+    def shares(self, norms: Steps, counts: Steps) -> Steps:
+        return equal_shares(np.full_like(norms, pdp_histogram.USER_STEPS), counts)
+
+
 class TwiceTheNorm(UserHistogram, frozen=True):
     def shares(self, norms: Steps, counts: Steps) -> Steps:
         return equal_shares(2 * norms, counts)
@@ -340,6 +347,7 @@ class WithoutItemsNobodyRated(PDPHistogram, frozen=True):
 
 RATING, USER = PrivacySpecification(epsilon=1), PrivacySpecification(epsilon=5, unit="user")
 POLICY = PrivacySpecification(policy=Policy())
+ASKED = PrivacySpecification(preferences=Preferences(default=0.1, levels={"little": 0.1, "much": 5}), unit="user")
 LARGER = PrivacySpecification(epsilon=3)
 """For what takes many runs to be seen at 1."""
 
@@ -412,6 +420,7 @@ COPIES = [
     Copy("user: noise a fifth too small", A_USER, 8000, AFifthTooSmall, specification=USER),
     Copy("user: a norm of 2", A_USER, recommender=TwiceTheNorm(), specification=USER),
     Copy("user: 1 instead of 1/sqrt(c)", A_USER, 2000, recommender=OneForEachRating(), specification=USER),
+    Copy("user: what was asked for is forgotten", A_USER, recommender=WhatWasAskedForgotten(), specification=ASKED),
     Copy("user: noise used for two releases", A_USER_LATER, source=UsedTwice, specification=USER),
     Copy("user: no noise in empty cells", A_USER, source=NoneWhereThereIsNothing, specification=USER),
 ]
