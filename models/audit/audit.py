@@ -81,7 +81,7 @@ class Audited:
     """What an audit came to.
 
     Attributes:
-      neighbours: the worst pair that was found, of `n_searched`.
+      neighbours: the worst pair that was found, of `n_searched`; or the one that was given.
       n_runs: fits of that pair; `n_search_runs` more were taken to find it.
     """
 
@@ -114,6 +114,7 @@ def audit(
     scale: RatingScale = FIVE_STARS,
     noise: NoiseSource | None = None,
     fit: Fit | None = None,
+    pair: Neighbours | None = None,
     begin: Callable[[str, int], None] = lambda text, n_runs: None,
     count: Count = lambda n_runs: None,
 ) -> Audited:
@@ -125,6 +126,7 @@ def audit(
       scale: of the made-up ratings; of one with very many levels, a coarser one with the same ends.
       noise: ExactNoise if left out, as a release takes.
       fit: instead of the recommender's: a copy to be found out.
+      pair: the neighbours to try, instead of a search.
       begin: told of the search, and of what follows it: in a few words, and how many runs it will be.
       count: told how many runs were done since it was told last.
 
@@ -132,7 +134,7 @@ def audit(
       SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
     relation, scale = relation or recommender.relation, coarse(scale)
-    candidates = require_conclusive(recommender, specification, relation, scale, n_runs, confidence)
+    candidates = [] if pair else require_conclusive(recommender, specification, relation, scale, n_runs, confidence)
     mechanism = Mechanism(
         recommender,
         specification,
@@ -141,14 +143,17 @@ def audit(
         fit or recommender.fit,
         count,
     )
-    few, n_search_runs = _search_of(len(candidates), n_runs)
-    begin("Searching for the worst neighbours", n_search_runs)
-    worst, n_searched = _worst(mechanism, relation, candidates, few)
-    claim = claim_of(recommender, specification, relation, worst, scale)
+    n_searched, n_search_runs = 0, 0
+    if pair is None:
+        few, n_search_runs = _search_of(len(candidates), n_runs)
+        begin("Searching for the worst neighbours", n_search_runs)
+        pair, n_searched = _worst(mechanism, relation, candidates, few)
+    claim = claim_of(recommender, specification, relation, pair, scale)
+    require_enough(claim, n_runs, confidence)
     begin("Telling them apart", n_runs)
-    first, second = mechanism.outputs(worst, n_runs // 2)
+    first, second = mechanism.outputs(pair, n_runs // 2)
     shown = shown_by(claim, first, second, LEARNERS, confidence)
-    return Audited(claim, relation, worst, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
+    return Audited(claim, relation, pair, shown, confidence, 2 * (n_runs // 2), n_searched, n_search_runs)
 
 
 def require_conclusive(

@@ -23,6 +23,9 @@ History = Literal["one release", "released before", "in batches, as it comes", "
 
 N_ITEMS = 3
 
+N_NEWCOMERS = 1000
+"""Among so many somebody has about the least epsilon of a policy, and about the most."""
+
 MOST_LEVELS = 20
 """A histogram of a thousand levels says no more about a mechanism, and takes a thousand times as long."""
 
@@ -121,11 +124,13 @@ def small_hostile(
     low, middle, high = 0, n_levels // 2, n_levels - 1
     company = tuple((user, item, (user + item) % n_levels) for user in range(1, 5) for item in range(2))
     company_of = {"one other rating": ((1, 0, middle),), "four other users": company}
+    newcomers = _newcomers(specification, scale)
+    targets = dict.fromkeys(each for user in newcomers for each in _targets(specification, user, low, middle, high))
     for beside, others in company_of.items():
-        for what, target in _targets(specification, low, middle, high):
+        for what, target in targets:
             for changed in _changes(relation, target, low, high):
                 yield Neighbours(f"{what}, beside {beside}", others, target, changed)
-    what, target = next(_targets(specification, high, middle, low))
+    what, target = next(_targets(specification, newcomers[-1], high, middle, low))
     (changed, *_) = _changes(relation, target, low, high)
     whole = Neighbours(f"{what}, beside four other users", company, target, changed)
     histories: list[History] = ["released before"]
@@ -135,20 +140,31 @@ def small_hostile(
         yield replace(whole, what=f"{whole.what}; {history}", history=history)
 
 
+def _newcomers(specification: PrivacySpecification, scale: RatingScale) -> tuple[int, ...]:
+    """Who rates nothing else: the one with the least epsilon of many, and the one with the most, where they differ."""
+    if not specification.personalised:
+        return (0,)
+    many = [0, *range(5, 5 + N_NEWCOMERS)]
+    both = [(user, item, 0) for user in many for item in (0, 2)]  # whichever of these it is that they rate
+    own = specification.epsilon_of(made_up(both, N_ITEMS, specification, scale)).reshape(-1, 2)
+    ends = int(np.argmin(own.max(axis=1))), int(np.argmax(own.min(axis=1)))
+    return tuple(many[at] for at in dict.fromkeys(ends))
+
+
 def _targets(
-    specification: PrivacySpecification, low: int, middle: int, high: int
+    specification: PrivacySpecification, newcomer: int, low: int, middle: int, high: int
 ) -> Iterator[tuple[str, tuple[Rating, ...]]]:
     if specification.unit == "user":
         for n_ratings in range(1, N_ITEMS + 1):
             for level in (low, high):
                 yield (
                     f"a user who rated {n_ratings} of {N_ITEMS} items",
-                    tuple((0, item, level) for item in range(n_ratings)),
+                    tuple((newcomer, item, level) for item in range(n_ratings)),
                 )
         return
     for level in (low, middle, high):
-        yield "a newcomer's rating of an item nobody else rated", ((0, 2, level),)
-        yield "a newcomer's rating of a rated item", ((0, 0, level),)
+        yield "a newcomer's rating of an item nobody else rated", ((newcomer, 2, level),)
+        yield "a newcomer's rating of a rated item", ((newcomer, 0, level),)
         yield "a user's further rating", ((1, 2, level),)
 
 
@@ -167,12 +183,13 @@ def varied(
     others = {(user, item): level for user, item, level in neighbours.others}
     taken = {(user, item) for user, item, _ in neighbours.target}
     owner = neighbours.target[0][0]
-    n_users = max((user for user, _ in others), default=0) + 2
+    users = sorted({user for user, _ in others} | {owner})
+    users.append(users[-1] + 1)
     for _ in range(dealer.integers(1, 5)):
         if len(others) > 1 and dealer.random() < 0.4:
             del others[list(others)[dealer.integers(len(others))]]
             continue
-        user, item = int(dealer.integers(n_users)), int(dealer.integers(neighbours.n_items))
+        user, item = users[dealer.integers(len(users))], int(dealer.integers(neighbours.n_items))
         is_of_the_unit = user == owner if specification.unit == "user" else (user, item) in taken
         if not is_of_the_unit:
             others[user, item] = int(dealer.integers(n_levels))

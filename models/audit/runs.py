@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,9 @@ from models.recommender import Fitted, Recommender
 Fit = Callable[[Ratings, PrivacySpecification, NoiseSource], Fitted[Any]]
 Count = Callable[[int], None]
 """Told of every so many runs that were done."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Whose multiples are spread evenly over [0, 1), modulo 1."""
 
 A_FEW = 100
 """Runs between two words about them."""
@@ -40,9 +44,10 @@ class Outputs:
         return len(self.numbers)
 
     def part(self, start: float, stop: float) -> Outputs:
-        """The runs between two shares of them."""
-        first, last = int(start * len(self)), int(stop * len(self))
-        return Outputs(self.numbers[first:last], self.items)
+        """The runs between two shares of them, dealt so that each part has runs of all times."""
+        order = np.argsort(np.arange(len(self)) * GOLDEN % 1, kind="stable")
+        chosen = np.sort(order[int(start * len(self)) : int(stop * len(self))])
+        return Outputs(self.numbers[chosen], self.items)
 
     def columns(self, chosen: NDArray[np.bool_]) -> Outputs:
         return Outputs(self.numbers[:, chosen], self.items[chosen])
@@ -64,22 +69,22 @@ class Mechanism:
     count: Count
 
     def outputs(self, neighbours: Neighbours, n_runs: int) -> tuple[Outputs, Outputs]:
-        """All that is released in each of `n_runs` runs of either side."""
-        in_batches = neighbours.history.startswith("in batches")
-        first, second = neighbours.histories(self.specification, self.scale)
-        return self._outputs(first, n_runs, in_batches), self._outputs(second, n_runs, in_batches)
-
-    def _outputs(self, history: Sequence[Ratings], n_runs: int, in_batches: bool) -> Outputs:
-        if in_batches:
-            history = self._batches(history)
-        rows, counted = [], 0
+        """All that is released in each of `n_runs` runs of either side, which take turns: the time tells no side."""
+        histories: Sequence[Sequence[Ratings]] = neighbours.histories(self.specification, self.scale)
+        if neighbours.history.startswith("in batches"):
+            histories = [self._batches(history) for history in histories]
+        sides: tuple[list[Doubles], list[Doubles]] = ([], [])
+        items, counted = np.zeros(0, np.int64), 0
         for run in range(1, n_runs + 1):
-            releases = self._run(history)
-            rows.append(np.concatenate([_numbers(release) for release in releases]))
+            for rows, history in zip(sides, histories, strict=True):
+                releases = self._run(history)
+                rows.append(np.concatenate([_numbers(release) for release in releases]))
+                if len(rows[-1]) > len(items):
+                    items = np.concatenate([_items(release) for release in releases])
             if run % A_FEW == 0 or run == n_runs:
-                self.count(run - counted)
+                self.count(2 * (run - counted))
                 counted = run
-        return Outputs(np.array(rows), np.concatenate([_items(release) for release in releases]))
+        return Outputs(_table(sides[0], len(items)), items), Outputs(_table(sides[1], len(items)), items)
 
     def _run(self, history: Sequence[Ratings]) -> list[Fitted[Any]]:
         releases: list[Fitted[Any]] = []
@@ -122,14 +127,29 @@ def _hashes(labels: Sequence[str]) -> Hashes:
 
 def _numbers(fitted: Fitted[Any]) -> Doubles:
     """Everything that a release holds, in a row."""
-    arrays = (fitted.factors.V, fitted.factors.offset, fitted.factors.precision, *fitted.statistics.values())
-    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+    factors = fitted.factors
+    arrays = (factors.V, factors.offset, *fitted.statistics.values(), factors.precision)
+    others = np.array([factors.precision_per_rating, _checksum(fitted)])
+    return np.concatenate([*(np.asarray(array, np.float64).ravel() for array in arrays), others])
+
+
+def _checksum(fitted: Fitted[Any]) -> int:
+    """Of what is said in words, of which none may depend on the ratings: whatever differs tells."""
+    catalogue, promise = fitted.catalogue, fitted.guarantee.model_dump_json()
+    words = (fitted.about, promise, fitted.scale, catalogue.items, catalogue.titles, catalogue.feature_names)
+    return zlib.crc32(repr(words).encode())
 
 
 def _items(fitted: Fitted[Any]) -> NDArray[np.int64]:
     """Which item each of these numbers belongs to; -1 where to none."""
-    of_items = (fitted.factors.V, fitted.factors.offset)
-    owners = [np.repeat(np.arange(len(array)), array[0].size) for array in of_items]
-    owners.append(np.full(fitted.factors.precision.size, -1))
-    owners += [np.repeat(np.arange(len(array)), array[0].size) for array in fitted.statistics.values()]
-    return np.concatenate(owners)
+    of_items = (fitted.factors.V, fitted.factors.offset, *fitted.statistics.values())
+    owners = [np.repeat(np.arange(len(array)), array.size // len(array)) for array in of_items]
+    return np.concatenate([*owners, np.full(fitted.factors.precision.size + 2, -1)])
+
+
+def _table(rows: Sequence[Doubles], width: int) -> Doubles:
+    """`rows`, of which one may be longer than another, filled with zeros to the same length."""
+    table = np.zeros((len(rows), width))
+    for filled, row in zip(table, rows, strict=True):
+        filled[: len(row)] = row
+    return table

@@ -33,13 +33,30 @@ TINY = 1e-300
 WIDEST_ROW, ENOUGH_RUNS = 100, 4000
 """What a matrix to invert for every run leaves time for."""
 
+DIVISORS = tuple(2.0**power for power in range(1, 13))
+
 
 def one_number(first: Outputs, second: Outputs) -> Score:
-    """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov)."""
-    distance = _distances(first.numbers, second.numbers)
-    column = int(np.argmax(np.abs(distance)))
-    sign = -np.sign(distance[column]) or 1.0
-    return lambda outputs: sign * outputs.numbers[:, column]
+    """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov).
+
+    Or what is left of a whole number after division by a power of two: noise that is coarser than the grid hides
+    nothing of what is finer.
+    """
+    a, b = first.numbers, second.numbers
+    is_whole = np.array([(side == np.rint(side)).all(axis=0) for side in (a, b)]).all(axis=0)
+    columns_by_divisor: dict[float | None, NDArray[np.int64]] = {None: np.arange(a.shape[1])}
+    columns_by_divisor |= dict.fromkeys(DIVISORS if is_whole.any() else (), np.flatnonzero(is_whole))
+    farthest, column, divisor, sign = -1.0, 0, None, 1.0
+    for by, columns in columns_by_divisor.items():
+        distances = _distances(_remainder(a[:, columns], by), _remainder(b[:, columns], by))
+        at = int(np.argmax(np.abs(distances)))
+        if abs(distances[at]) > farthest:
+            farthest, column, divisor, sign = abs(distances[at]), columns[at], by, -np.sign(distances[at]) or 1.0
+    return lambda outputs: sign * _remainder(outputs.numbers[:, column], divisor)
+
+
+def _remainder(numbers: Doubles, divisor: float | None) -> Doubles:
+    return numbers if divisor is None else numbers % divisor
 
 
 def _distances(first: Doubles, second: Doubles) -> Doubles:

@@ -90,6 +90,18 @@ def test_a_policy_gives_a_rating_the_same_epsilon_on_both_sides() -> None:
             assert (policy.epsilon_of(a) == policy.epsilon_of(b)).all()
 
 
+@pytest.mark.parametrize("specification", [PrivacySpecification(policy=Policy()), ASKED], ids=["policy", "asked"])
+def test_where_each_has_their_own_epsilon_the_least_and_the_most_of_it_are_tried(
+    specification: PrivacySpecification,
+) -> None:
+    own = []
+    for pair in small_hostile(specification, "add_or_remove", SCALES[0], batches=True):
+        first, _ = pair.histories(specification, SCALES[0])
+        own.append(specification.epsilon_of(first[-1])[-1])
+    assert min(own) < 0.11
+    assert max(own) == 1
+
+
 def test_a_scale_of_a_thousand_levels_is_audited_on_five_between_its_ends() -> None:
     assert coarse(SCALES[1]) is SCALES[1]
     five = coarse(RatingScale(low=0, high=10, step=0.01))
