@@ -31,7 +31,7 @@ TINY = 1e-300
 """Instead of nothing, where it is divided by or has its logarithm taken."""
 
 WIDEST_ROW, ENOUGH_RUNS = 100, 4000
-"""What a matrix to invert for every run leaves time for."""
+"""What a matrix to invert for every run leaves time and memory for."""
 
 DIVISORS = tuple(2.0**power for power in range(1, 13))
 
@@ -147,11 +147,9 @@ def _comparable(items: NDArray[np.int64]) -> bool:
 def _stillness(outputs: Outputs) -> Doubles:
     """Mean over runs of the inverse of each run's second moments of the rows of V; shape (d, d)."""
     rows = _rows(outputs)[:ENOUGH_RUNS]
-    least = LEAST_SHARE * np.eye(rows.shape[2])
-    total = np.zeros_like(least)
-    for run in rows:
-        total += np.linalg.inv(run.T @ run / len(run) + least)
-    return total / len(rows)
+    moments = np.swapaxes(rows, 1, 2) @ rows / rows.shape[1] + LEAST_SHARE * np.eye(rows.shape[2])
+    result: Doubles = np.linalg.inv(moments).mean(axis=0)
+    return result
 
 
 def _rows(outputs: Outputs) -> Doubles:
@@ -165,13 +163,11 @@ def _rows(outputs: Outputs) -> Doubles:
 def trees(first: Outputs, second: Outputs) -> Score:
     """Boosted trees on all numbers."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # a second to import
-    from threadpoolctl import threadpool_limits
 
     numbers = np.concatenate([first.numbers, second.numbers])
     sides = np.repeat([1, 0], [len(first), len(second)])
     forest = HistGradientBoostingClassifier(max_iter=50, max_leaf_nodes=8, early_stopping=False, random_state=0)
-    with threadpool_limits(1):  # threads that wait for each other are slower than one, wherever others work as well
-        forest.fit(numbers, sides)
+    forest.fit(numbers, sides)
     return lambda outputs: np.asarray(forest.decision_function(outputs.numbers), np.float64)
 
 
