@@ -97,6 +97,13 @@ def test_with_U_constant_the_same_runs_contradict_nothing() -> None:
 
 
 @pytest.mark.usefixtures("constant_U")
+def test_with_U_constant_most_of_the_claim_is_shown_where_noise_has_one_direction() -> None:
+    """The control is not blind: with one factor the K-norm's noise is Laplace's, and the bound is nearly reached."""
+    shown, claimed = shown_and_claimed(DPPMF(n_factors=1), ONE, "replace_value", 4000, confidence=0.9999)
+    assert 0.5 < shown <= claimed
+
+
+@pytest.mark.usefixtures("constant_U")
 def test_with_U_constant_an_added_rating_is_shown_all_the_same() -> None:
     """The theorem says nothing about it: A_j changes as well."""
     shown, claimed = shown_and_claimed(DPPMF(), ONE, "add_or_remove", 200)
