@@ -146,7 +146,7 @@ def _newcomers(specification: PrivacySpecification, scale: RatingScale) -> tuple
         return (0,)
     many = [0, *range(5, 5 + N_NEWCOMERS)]
     both = [(user, item, 0) for user in many for item in (0, 2)]  # whichever of these it is that they rate
-    own = specification.epsilon_of(made_up(both, N_ITEMS, specification, scale)).reshape(-1, 2)
+    own = specification.epsilon_of(made_up(both, range(N_ITEMS), specification, scale)).reshape(-1, 2)
     ends = int(np.argmin(own.max(axis=1))), int(np.argmax(own.min(axis=1)))
     return tuple(many[at] for at in dict.fromkeys(ends))
 
