@@ -77,8 +77,8 @@ def test_the_rating_that_differs_may_be_sampled_out_and_the_others_hardly() -> N
         pytest.param(DPPMF(), ONE, "replace_value", 200, id="exact-changed"),
         pytest.param(DPPMF(), ONE.model_copy(update={"epsilon": 0.1}), "replace_value", 200, id="exact-little"),
         pytest.param(PDPPMF(), POLICY, "replace_value", 400, id="sampled"),
-        pytest.param(DPPMF(solver="alg2"), ONE, "replace_value", 200, id="alg2", marks=pytest.mark.slow),
-        pytest.param(PDPPMF(solver="alg2"), POLICY, "replace_value", 400, id="alg2-sampled", marks=pytest.mark.slow),
+        pytest.param(DPPMF(solver="alg2"), ONE, "replace_value", 160, id="alg2", marks=pytest.mark.slow),
+        pytest.param(PDPPMF(solver="alg2"), POLICY, "replace_value", 320, id="alg2-sampled", marks=pytest.mark.slow),
     ],
 )
 def test_a_few_hundred_runs_contradict_the_claim(
