@@ -140,8 +140,8 @@ def still_directions(first: Outputs, second: Outputs) -> Score:
 
 def _comparable(items: NDArray[np.int64]) -> bool:
     """Whether every item has the same number of numbers, more than one and not too many to invert a matrix a run."""
-    _, counts = np.unique(items, return_counts=True)
-    return bool(1 < counts.min() == counts.max() <= WIDEST_ROW)
+    _, counts = np.unique(items[items >= 0], return_counts=True)
+    return len(counts) > 0 and bool(1 < counts.min() == counts.max() <= WIDEST_ROW)
 
 
 def _stillness(outputs: Outputs) -> Doubles:
@@ -154,8 +154,9 @@ def _stillness(outputs: Outputs) -> Doubles:
 
 def _rows(outputs: Outputs) -> Doubles:
     """V, each of its rows at norm 1; shape (n_runs, n_items, d)."""
-    in_order = outputs.numbers[:, np.argsort(outputs.items, kind="stable")]
-    rows = in_order.reshape(len(outputs), len(np.unique(outputs.items)), -1)
+    own = outputs.columns(outputs.items >= 0)
+    in_order = own.numbers[:, np.argsort(own.items, kind="stable")]
+    rows = in_order.reshape(len(outputs), len(np.unique(own.items)), -1)
     result: Doubles = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), TINY)
     return result
 
