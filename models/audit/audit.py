@@ -38,10 +38,10 @@ TRY_WITH = (25, 100)
 """Runs of each side in the first round of a search: a share of the audit's own, within these."""
 SEARCH_CONFIDENCE = 0.99
 """So that chance does not choose: where each rating has its own epsilon, a small one is easily exceeded by it."""
-TRY_AGAIN = 4
-"""Times as many in the second round."""
-GO_ON = 4
-"""One pair in so many reaches the second round."""
+TRY_AGAIN, TRY_AT_LAST = 2, 8
+"""Times as many in the second round, and in the third."""
+GO_ON, N_AT_LAST = 4, 4
+"""One pair in so many reaches the second round, and so many the third."""
 N_VARIED = 8
 
 N_THRESHOLDS = 400
@@ -212,19 +212,26 @@ def _worst(
     """The pair that shows the most of what is claimed for it, first tried with `few` runs; how many were tried."""
     dealer = np.random.default_rng(0)  # of made-up ratings; no noise
     tried = _ranked(mechanism, relation, candidates, few)
-    best = [tried[at % len(tried)] for at in range(max(len(tried) // GO_ON, 1))]
+    best = _of_every_history(tried)[: max(len(tried) // GO_ON, 1)]
     hostile = [varied(best[at % len(best)], mechanism.specification, mechanism.scale, dealer) for at in range(N_VARIED)]
-    tried_again = _ranked(
-        mechanism, relation, [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]], TRY_AGAIN * few
-    )
-    return tried_again[0], len(candidates) + N_VARIED
+    again = [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]]
+    last = _of_every_history(_ranked(mechanism, relation, again, TRY_AGAIN * few))[:N_AT_LAST]
+    return _ranked(mechanism, relation, last, TRY_AT_LAST * few)[0], len(candidates) + N_VARIED
+
+
+def _of_every_history(ranked: Sequence[Neighbours]) -> list[Neighbours]:
+    """The same pairs, the best of every history before all others: few runs seldom show what two releases do."""
+    leading = {pair.history: pair for pair in reversed(ranked)}.values()
+    return sorted(ranked, key=lambda pair: pair not in leading)
 
 
 def _search_of(n_candidates: int, n_runs: int) -> tuple[int, int]:
     """With how many runs of each side a pair is tried first, and how many runs the whole search takes."""
     few = int(np.clip(n_runs // 200, *TRY_WITH))
     n_best = max(n_candidates // GO_ON, 1)
-    return few, 2 * few * (n_candidates + N_VARIED + TRY_AGAIN * (n_best + min(n_best, N_VARIED)))
+    n_again = n_best + min(n_best, N_VARIED)
+    n_last = min(n_again, N_AT_LAST)
+    return few, 2 * few * (n_candidates + N_VARIED + TRY_AGAIN * n_again + TRY_AT_LAST * n_last)
 
 
 def _ranked(
