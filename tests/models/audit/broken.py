@@ -331,16 +331,14 @@ class OrderedByPopularity(PDPHistogram, frozen=True):
 
 
 class WithoutItemsNobodyRated(PDPHistogram, frozen=True):
-    """The release has a row for each item that was rated."""
+    """V has a row for each item that was rated."""
 
     def fit(
         self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1
     ) -> Fitted[Noise]:
         honest = super().fit(ratings, specification, noise)
         rated = ratings.by_item.counts > 0
-        statistics = {name: array[rated] for name, array in honest.statistics.items()}
-        factors = replace(honest.factors, V=honest.factors.V[rated], offset=honest.factors.offset[rated])
-        return replace(honest, factors=factors, statistics=statistics)
+        return replace(honest, factors=replace(honest.factors, V=honest.factors.V[rated]))
 
 
 # ---- what each is, and the neighbours that show it ----
