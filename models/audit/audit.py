@@ -40,7 +40,7 @@ SEARCH_CONFIDENCE = 0.99
 """So that chance does not choose: where each rating has its own epsilon, a small one is easily exceeded by it."""
 TRY_AGAIN, TRY_AT_LAST = 2, 8
 """Times as many in the second round, and in the third."""
-GO_ON, N_AT_LAST = 4, 4
+GO_ON, N_AT_LAST = 4, 5
 """One pair in so many reaches the second round, and so many the third."""
 N_VARIED = 8
 
@@ -212,17 +212,25 @@ def _worst(
     """The pair that shows the most of what is claimed for it, first tried with `few` runs; how many were tried."""
     dealer = np.random.default_rng(0)  # of made-up ratings; no noise
     tried = _ranked(mechanism, relation, candidates, few)
-    best = _of_every_history(tried)[: max(len(tried) // GO_ON, 1)]
+    best = _of_every_kind(mechanism, relation, tried)[: max(len(tried) // GO_ON, 1)]
     hostile = [varied(best[at % len(best)], mechanism.specification, mechanism.scale, dealer) for at in range(N_VARIED)]
     again = [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]]
-    last = _of_every_history(_ranked(mechanism, relation, again, TRY_AGAIN * few))[:N_AT_LAST]
+    last = _of_every_kind(mechanism, relation, _ranked(mechanism, relation, again, TRY_AGAIN * few))[:N_AT_LAST]
     return _ranked(mechanism, relation, last, TRY_AT_LAST * few)[0], len(candidates) + N_VARIED
 
 
-def _of_every_history(ranked: Sequence[Neighbours]) -> list[Neighbours]:
-    """The same pairs, the best of every history before all others: few runs seldom show what two releases do."""
-    leading = {pair.history: pair for pair in reversed(ranked)}.values()
-    return sorted(ranked, key=lambda pair: pair not in leading)
+def _of_every_kind(mechanism: Mechanism, relation: Relation, ranked: Sequence[Neighbours]) -> list[Neighbours]:
+    """The same pairs, the best of every kind before all others: few runs seldom show what more would.
+
+    The kinds are histories, as two releases tell more than one, and small claims, of which little is shown at first.
+    """
+    claims = [
+        claim_of(mechanism.recommender, mechanism.specification, relation, pair, mechanism.scale).epsilon
+        for pair in ranked
+    ]
+    kinds = [(pair.history, claim < max(claims) / 2) for pair, claim in zip(ranked, claims, strict=True)]
+    is_best = [kind not in kinds[:at] for at, kind in enumerate(kinds)]
+    return [ranked[at] for at in np.argsort(np.logical_not(is_best), kind="stable")]
 
 
 def _search_of(n_candidates: int, n_runs: int) -> tuple[int, int]:
