@@ -41,7 +41,7 @@ SEARCH_CONFIDENCE = 0.99
 TRY_AGAIN, TRY_AT_LAST = 2, 8
 """Times as many in the second round, and in the third."""
 GO_ON, N_AT_LAST = 4, 5
-"""One pair in so many reaches the second round, and so many the third."""
+"""One pair in so many reaches the second round, or as many as the third has if that is more."""
 N_VARIED = 8
 
 N_THRESHOLDS = 400
@@ -212,7 +212,7 @@ def _worst(
     """The pair that shows the most of what is claimed for it, first tried with `few` runs; how many were tried."""
     dealer = np.random.default_rng(0)  # of made-up ratings; no noise
     tried = _ranked(mechanism, relation, candidates, few)
-    best = _of_every_kind(mechanism, relation, tried)[: max(len(tried) // GO_ON, 1)]
+    best = _of_every_kind(mechanism, relation, tried)[: _n_best(len(tried))]
     hostile = [varied(best[at % len(best)], mechanism.specification, mechanism.scale, dealer) for at in range(N_VARIED)]
     again = [*best, *_ranked(mechanism, relation, hostile, few)[: len(best)]]
     last = _of_every_kind(mechanism, relation, _ranked(mechanism, relation, again, TRY_AGAIN * few))[:N_AT_LAST]
@@ -222,13 +222,15 @@ def _worst(
 def _of_every_kind(mechanism: Mechanism, relation: Relation, ranked: Sequence[Neighbours]) -> list[Neighbours]:
     """The same pairs, the best of every kind before all others: few runs seldom show what more would.
 
-    The kinds are histories, as two releases tell more than one, and small claims, of which little is shown at first.
+    The kinds are histories, as two releases tell more than one, how many ratings a user has, and small claims, of which
+    little is shown at first.
     """
     claims = [
         claim_of(mechanism.recommender, mechanism.specification, relation, pair, mechanism.scale).epsilon
         for pair in ranked
     ]
-    kinds = [(pair.history, claim < max(claims) / 2) for pair, claim in zip(ranked, claims, strict=True)]
+    is_small = np.array(claims) < max(claims) / 2
+    kinds = [(pair.history, len(pair.target), small) for pair, small in zip(ranked, is_small, strict=True)]
     is_best = [kind not in kinds[:at] for at, kind in enumerate(kinds)]
     return [ranked[at] for at in np.argsort(np.logical_not(is_best), kind="stable")]
 
@@ -236,10 +238,15 @@ def _of_every_kind(mechanism: Mechanism, relation: Relation, ranked: Sequence[Ne
 def _search_of(n_candidates: int, n_runs: int) -> tuple[int, int]:
     """With how many runs of each side a pair is tried first, and how many runs the whole search takes."""
     few = int(np.clip(n_runs // 200, *TRY_WITH))
-    n_best = max(n_candidates // GO_ON, 1)
+    n_best = _n_best(n_candidates)
     n_again = n_best + min(n_best, N_VARIED)
     n_last = min(n_again, N_AT_LAST)
     return few, 2 * few * (n_candidates + N_VARIED + TRY_AGAIN * n_again + TRY_AT_LAST * n_last)
+
+
+def _n_best(n_candidates: int) -> int:
+    """How many reach the second round."""
+    return min(n_candidates, max(n_candidates // GO_ON, N_AT_LAST))
 
 
 def _ranked(
