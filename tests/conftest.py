@@ -15,6 +15,7 @@ from tasks.state import State, prepare
 from tests.command import shared_prefect  # noqa: F401 - a fixture, one server for all modules
 from tests.made_up import made_up_ratings
 from tests.postgres import postgres  # noqa: F401 - likewise
+from tests.tables import copy_tables_from_now_on
 
 DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MEMORY = Path("/dev/shm")
@@ -45,6 +46,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow itself sets it when told where to track
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "account"))
+    copy_tables_from_now_on()
     return prepare()
 
 
