@@ -34,7 +34,7 @@ app.add_typer(ledger_app, name="ledger")
 
 RARELY = (10_000, 50, 100)
 """When Python looks for garbage. Libraries make a million objects as they are imported, none of them garbage: looking
-through these as often as Python would takes a sixth of a small run."""
+through these as often as Python would takes a seventh of a small run."""
 
 ConfigFile = Annotated[
     str | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; docs/jali.example.yaml has all.")
