@@ -13,6 +13,7 @@ from dp_accounting import NonPrivateDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from pydantic import ValidationError
 
+from models.audit.audit import audit
 from models.errors import NotReleasable, SpecError
 from models.evaluation import client_scores, deal_ratings
 from models.index import RECOMMENDERS
@@ -101,6 +102,13 @@ class RecommenderContract:
             assert factors.V.dtype == factors.offset.dtype == np.float32
             assert np.isfinite(factors.V).all()
             assert ((factors.offset >= ratings.scale.low) & (factors.offset <= ratings.scale.high)).all()
+
+    @pytest.mark.slow
+    def test_an_audit_does_not_contradict_what_is_proven(self) -> None:
+        for specification in self.specifications:
+            if self.recommender.promise(specification).verdict == "proven":
+                found = audit(self.recommender, specification, n_runs=1000, noise=SeededNoise(1), confidence=0.9999)
+                assert not found.exceeded, f"{found.share:.0%} for {found.neighbours.what}"
 
     def test_the_noise_source_is_the_only_chance(self, ratings: Ratings) -> None:
         specification = self.uniform()
