@@ -93,11 +93,12 @@ def reading_lines(trial: Trial) -> list[str]:
     )
     if audited.exceeded:
         reference = trial.subject.candidate.guarantee.reference
-        return [*lines, f"This is a proof, at {sure}: {by_chance}. What is known of it: {reference}"]
+        proven = f"This is a proof, at {sure}, that more is lost than ε={audited.claim.epsilon:.4g}"
+        return [*lines, f"{proven}: {by_chance}. What is known of it: {reference}"]
     return [
         *lines,
-        f"A mechanism that hides exactly as much as is claimed would show about ε={trial.epsilon_of_the_worst:.3g} in "
-        "so many runs.",
+        f"Of a mechanism that hides exactly as much as is claimed, so many runs show about "
+        f"ε={trial.epsilon_of_the_worst:.3g} at best.",
         f"More than the claim would be a proof, at {sure}, that it does not hold ({by_chance}). Less is no proof that "
         "it does (docs/guarantees.md#audits).",
     ]

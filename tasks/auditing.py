@@ -126,7 +126,10 @@ class Trial:
 
     @property
     def epsilon_of_the_worst(self) -> float:
-        """What so many runs show, about, of a mechanism that hides exactly as much as is claimed."""
+        """What so many runs show at best, about, of a mechanism that hides exactly as much as is claimed.
+
+        That is randomised response between the two sides, or Gaussian noise where that is charged.
+        """
         audited, claim = self.audited, self.audited.claim
         n = audited.n_runs // 4
         n_bounds = 1 if claim.gaussian is None else 2
@@ -134,8 +137,8 @@ class Trial:
         if claim.gaussian is not None:
             hits, misses = (round(n * float(ndtr(side * claim.gaussian / 2))) for side in (1, -1))
             return self._epsilon_of(float(gaussian_bound(hits, misses, n, error)))
-        hits, misses = round(n / 2), round(n * exp(-claim.epsilon) / 2)
-        return float(epsilon_bound(hits, misses, n, error, claim.delta))
+        misses = round(n / (1 + exp(claim.epsilon)))
+        return float(epsilon_bound(n - misses, misses, n, error, claim.delta))
 
     def _epsilon_of(self, mu: float) -> float:
         claim = self.audited.claim

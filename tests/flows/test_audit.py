@@ -149,7 +149,7 @@ def test_within_the_claim_is_a_table_that_fits_and_a_run_to_look_at(audits: dict
     assert said.startswith("Audited: pdp-histogram ε=0.5 as described, and so not version 1 of books.pdp-histogram or")
     assert "pdp-histogram. All ratings were made up: nothing private was read" in said
     assert "at most 5% of all audits show more). Less is no proof" in said
-    assert "A mechanism that hides exactly as much as is claimed would show about ε=0.4" in said
+    assert "Of a mechanism that hides exactly as much as is claimed, so many runs show about ε=0.4" in said
     assert "--runs 400000 shows more" in said
     assert "Noted" not in said
     client = open_tracking(registry)
