@@ -122,7 +122,8 @@ def next_lines(done: Done) -> list[str]:
     audited, lines = trial.audited, noted_lines(done)
     following = []
     if done.run_id:
-        following.append(f"  jali ui            the figure is in the experiment {AUDITS}, run {done.run_id[:8]}")
+        where = f"Model training, experiment {AUDITS}, run {done.run_id[:8]}"  # MLflow opens on GenAI
+        following.append(f"  jali ui            {where}: the figure")
     if not audited.exceeded and audited.n_runs < MOST_RUNS:
         following.append(f"  --runs {min(10 * audited.n_runs, MOST_RUNS):<12}shows more of what there is")
     return [*lines, "Next:", *following] if following else lines

@@ -97,6 +97,7 @@ def test_a_weaker_audit_that_exceeds_does_not_make_a_harder_one_easier_to_take_b
     hard = trial(1.3, n_runs=1_000_000)
     assert is_refused(noted(history_after(hard, trial(1.1), trial(0.8))))
     assert is_refused(noted(history_after(hard, trial(1.1, other_neighbours), trial(0.8, other_neighbours))))
+    assert history_after(hard, trial(1.1)).tags["audit.runs"] == "1000000"
     history = history_after(hard, trial(1.1), trial(0.8))
     assert (history.tags["audit.runs"], history.tags["audit.epsilon_shown"]) == ("1000000", "1.3")
     assert not is_refused(noted(history.after(entry_of(trial(0.8, n_runs=1_000_000), "run", AT))))
