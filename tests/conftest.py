@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from flows.cli import RARELY
 from tasks.state import State, prepare
 from tests.command import shared_prefect  # noqa: F401 - a fixture, one server for all modules
 from tests.made_up import made_up_ratings
 from tests.postgres import postgres  # noqa: F401 - likewise
+from tests.tables import copy_tables_from_now_on
 
 DATA = Path(os.environ.get("JALI_DATA", Path(__file__).parents[2] / "shared" / "data"))
+MEMORY = Path("/dev/shm")
+ROOM = 2 << 30
+"""Bytes, of which the tests take a part."""
+
+
+def pytest_configure() -> None:
+    """What tests write is kept in memory where there is room: databases wait for a disk tens of thousands of times."""
+    gc.set_threshold(*RARELY)  # as the command does
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,6 +46,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow itself sets it when told where to track
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "account"))
+    copy_tables_from_now_on()
     return prepare()
 
 

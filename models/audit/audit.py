@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -21,7 +22,7 @@ from models.audit.claim import MOST_RUNS, Claim, claim_of, runs_needed
 from models.audit.neighbours import Neighbours, coarse, small_hostile, varied
 from models.audit.runs import Count, Fit, Mechanism, Outputs
 from models.audit.statistics import LEARNERS, QUICK, Learner
-from models.errors import SpecError
+from models.errors import SpecError, quoted
 from models.privacy.noise import ExactNoise, NoiseSource
 from models.privacy.specification import PrivacySpecification, Relation
 from models.ratings import Doubles, RatingScale
@@ -170,7 +171,7 @@ def require_conclusive(
     Raises:
       SpecError: as `audit`.
     """
-    _require_known(specification, relation)
+    _require_known(specification, relation, confidence)
     candidates = [
         *recommender.worst_neighbours(specification, relation, scale),
         *small_hostile(specification, relation, scale, batches=recommender.batches),
@@ -180,7 +181,11 @@ def require_conclusive(
     return candidates
 
 
-def _require_known(specification: PrivacySpecification, relation: Relation) -> None:
+def _require_known(specification: PrivacySpecification, relation: Relation, confidence: float) -> None:
+    if not 0.5 < confidence < 1:
+        raise SpecError(f"confidence is between 0.5 and 1 (95% is 0.95); found {confidence:g}.")
+    if relation not in get_args(Relation):
+        raise SpecError(f"a relation is one of {', '.join(get_args(Relation))}; found {quoted(relation)}.")
     if relation == "local":
         raise SpecError(
             "an audit compares releases, and a local guarantee is about what each person sends. Choose add_or_remove "
@@ -195,8 +200,9 @@ def require_enough(claim: Claim, n_runs: int, confidence: float) -> None:
     needed = runs_needed(claim, confidence, len(LEARNERS) * len(_bounds(claim)))
     if needed is None:
         raise SpecError(
-            f"to contradict epsilon {claim.epsilon:g} takes more than {MOST_RUNS:,} runs, however little a release "
-            "hides: an audit of it could conclude nothing. Audit a smaller epsilon."
+            f"to contradict epsilon {claim.epsilon:g} with confidence {confidence:g} takes more than {MOST_RUNS:,} "
+            "runs, however little a release hides: an audit of it could conclude nothing. Audit a smaller epsilon, or "
+            "be content with less confidence."
         )
     needed = max(needed, LEAST_RUNS)
     if n_runs < needed:
@@ -271,7 +277,7 @@ def shown_by(
     bounds = _bounds(claim)
     error = share_of_error(confidence, len(learners) * len(bounds))
     learning, testing = ([side.part(*half) for side in (first, second)] for half in ((0, 0.5), (0.5, 1)))
-    varies = np.ptp(np.concatenate([side.numbers for side in learning]), axis=0) > 0
+    varies = np.any([side.numbers != learning[0].numbers[0] for side in learning], axis=(0, 1))
     if not varies.any():
         varies[0] = True  # a release that is the same for both shows nothing, which takes a number to see
     learning, testing = ([side.columns(varies) for side in sides] for sides in (learning, testing))

@@ -29,7 +29,7 @@ def rate_bounds(hits: Counts, misses: Counts, n: int, error: float) -> tuple[Dou
     """
     h, m = np.asarray(hits), np.asarray(misses)
     low = np.where(h > 0, betaincinv(np.maximum(h, 1), n - h + 1, error), 0.0)
-    high = np.where(m < n, betaincinv(m + 1, np.maximum(n - m, 1), 1 - error), 1.0)
+    high = np.where(m < n, 1 - betaincinv(np.maximum(n - m, 1), m + 1, error), 1.0)
     return low, high
 
 

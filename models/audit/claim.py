@@ -52,18 +52,19 @@ def claim_of(
             "Audit a recommender that promises one: see `jali recommenders`."
         )
     (first, *_), _ = replace(neighbours, history="one release").histories(specification, scale)
-    own = float(specification.epsilon_of(first)[-1])
+    own = float(specification.epsilon_of(first)[neighbours.before])
     epsilon = min(own, promise.epsilon)
     gaussian = None
     if isinstance(event, GaussianDpEvent) and own == promise.epsilon:
         gaussian = 1 / event.noise_multiplier
     if relation == "replace_value" and promise.relation == "add_or_remove":
-        return Claim(2 * epsilon, promise.delta * (1 + exp(epsilon)), gaussian and 2 * gaussian)
+        delta = min(promise.delta * (1 + exp(min(epsilon, 700.0))), 1.0)
+        return Claim(2 * epsilon, delta, gaussian and 2 * gaussian)
     return Claim(epsilon, promise.delta, gaussian)
 
 
 MOST_RUNS = 1_000_000
-"""What fits into memory, and into an hour or so."""
+"""A quarter of an hour of pdp-histogram's; of dp-pmf's some hours."""
 
 
 def runs_needed(claim: Claim, confidence: float, n_tests: int) -> int | None:

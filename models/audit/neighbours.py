@@ -23,8 +23,14 @@ History = Literal["one release", "released before", "in batches, as it comes", "
 
 N_ITEMS = 3
 
+N_CROWD, MANY_ITEMS = 30, 20
+"""What begins to depend on many users, or many ratings of one, mostly does with so many."""
+
 N_NEWCOMERS = 1000
 """Among so many somebody has about the least epsilon of a policy, and about the most."""
+
+NO_NEWCOMER = 10 * N_NEWCOMERS
+"""From this number on users are the others."""
 
 MOST_LEVELS = 20
 """A histogram of a thousand levels says no more about a mechanism, and takes a thousand times as long."""
@@ -41,6 +47,7 @@ class Neighbours:
       changed: the level that the target's rating has in the second data set; None where it is not there.
       n_items: size of the catalogue, which is public and the same for both.
       labels: number of each item's label, on which a policy's epsilons depend; counted from 0 if left out.
+      place: how many of the others stand before the target's ratings; all of them if left out.
     """
 
     what: str
@@ -50,17 +57,23 @@ class Neighbours:
     n_items: int = N_ITEMS
     history: History = "one release"
     labels: tuple[int, ...] | None = None
+    place: int | None = None
+
+    @property
+    def before(self) -> int:
+        """Ratings before the target's."""
+        return len(self.others) if self.place is None else min(self.place, len(self.others))
 
     @property
     def first(self) -> tuple[Rating, ...]:
-        return (*self.others, *self.target)
+        return (*self.others[: self.before], *self.target, *self.others[self.before :])
 
     @property
     def second(self) -> tuple[Rating, ...]:
         if self.changed is None:
             return self.others
         ((user, item, _),) = self.target
-        return (*self.others, (user, item, self.changed))
+        return (*self.others[: self.before], (user, item, self.changed), *self.others[self.before :])
 
     def histories(
         self, specification: PrivacySpecification, scale: RatingScale
@@ -124,6 +137,7 @@ def small_hostile(
     low, middle, high = 0, n_levels // 2, n_levels - 1
     company = tuple((user, item, (user + item) % n_levels) for user in range(1, 5) for item in range(2))
     company_of = {"one other rating": ((1, 0, middle),), "four other users": company}
+    crowd = tuple((NO_NEWCOMER + number, 0, number % n_levels) for number in range(N_CROWD))
     newcomers = _newcomers(specification, scale)
     targets = dict.fromkeys(each for user in newcomers for each in _targets(specification, user, low, middle, high))
     for beside, others in company_of.items():
@@ -133,6 +147,14 @@ def small_hostile(
     what, target = next(_targets(specification, newcomers[-1], high, middle, low))
     (changed, *_) = _changes(relation, target, low, high)
     whole = Neighbours(f"{what}, beside four other users", company, target, changed)
+    yield replace(whole, what=f"{what}, the first of all", place=0)
+    yield replace(whole, what=f"{what}, beside {N_CROWD} other users of one item", others=crowd)
+    if specification.unit == "user":
+        many = tuple((target[0][0], item, item % n_levels) for item in range(MANY_ITEMS))
+        yield replace(whole, what=f"a user who rated {MANY_ITEMS} items", target=many, n_items=MANY_ITEMS)
+    else:
+        of_one = tuple((target[0][0], 0, level) for _, _, level in target)
+        yield replace(whole, what=f"one more of {N_CROWD} ratings of an item", others=crowd, target=of_one)
     histories: list[History] = ["released before"]
     if batches and specification.unit == "rating":
         histories += ["in batches, as it comes", "in batches, as it stays"]
@@ -195,7 +217,7 @@ def varied(
             others[user, item] = int(dealer.integers(n_levels))
     varied_others = tuple((user, item, level) for (user, item), level in others.items())
     name = neighbours.what.removesuffix(VARIED) + VARIED
-    return replace(neighbours, what=name, others=varied_others)
+    return replace(neighbours, what=name, others=varied_others, place=int(dealer.integers(len(varied_others) + 1)))
 
 
 VARIED = ", varied at random"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from models.audit.neighbours import Neighbours
 from models.batch import Hashes, Record, Told, next_batch
+from models.errors import SpecError
 from models.privacy.noise import NoiseSource
 from models.privacy.specification import PrivacySpecification
 from models.ratings import Doubles, Ratings, RatingScale
@@ -23,6 +26,15 @@ Count = Callable[[int], None]
 
 GOLDEN = (5**0.5 - 1) / 2
 """Whose multiples are spread evenly over [0, 1), modulo 1."""
+
+EXACT, HUGE = 2.0**53, 1e100
+"""Below the one every integer is a float; the other stands for infinity."""
+
+N_ODDITIES = 4
+PRECISION = "precision"
+
+MOST_NUMBERS = 200_000_000
+"""Of all runs together, kept while statistics are learned: 1.6 GB, and a few times as much for a moment."""
 
 A_FEW = 100
 """Runs between two words about them."""
@@ -81,6 +93,7 @@ class Mechanism:
                 rows.append(np.concatenate([_numbers(release) for release in releases]))
                 if len(rows[-1]) > len(items):
                     items = np.concatenate([_items(release) for release in releases])
+                    _require_memory(n_runs, len(items))
             if run % A_FEW == 0 or run == n_runs:
                 self.count(2 * (run - counted))
                 counted = run
@@ -120,31 +133,97 @@ class Mechanism:
         )
 
 
+def _require_memory(n_runs: int, width: int) -> None:
+    if 2 * n_runs * width > MOST_NUMBERS:
+        raise SpecError(
+            f"{2 * n_runs:,} runs of releases of {width:,} numbers are more than is kept in memory at once "
+            f"({MOST_NUMBERS:,} numbers). Ask for at most {MOST_NUMBERS // width:,} runs."
+        )
+
+
 def _hashes(labels: Sequence[str]) -> Hashes:
     """Of made-up labels, which are a letter and a number, the number."""
     return np.array([int(label[1:]) for label in labels], np.uint64)
 
 
 def _numbers(fitted: Fitted[Any]) -> Doubles:
-    """Everything that a release holds, in a row."""
-    factors = fitted.factors
-    arrays = (factors.V, factors.offset, *fitted.statistics.values(), factors.precision)
-    others = np.array([factors.precision_per_rating, _checksum(fitted)])
-    return np.concatenate([*(np.asarray(array, np.float64).ravel() for array in arrays), others])
-
-
-def _checksum(fitted: Fitted[Any]) -> int:
-    """Of what is said in words, of which none may depend on the ratings: whatever differs tells."""
-    catalogue, promise = fitted.catalogue, fitted.guarantee.model_dump_json()
-    words = (fitted.about, promise, fitted.scale, catalogue.items, catalogue.titles, catalogue.feature_names)
-    return zlib.crc32(repr(words).encode())
+    """Everything that a release holds, in a row; whatever is no number becomes one."""
+    arrays = _arrays(fitted)
+    row = np.concatenate([array.ravel() for array in arrays.values()], dtype=np.float64, casting="unsafe")
+    odd = ~np.isfinite(row) | (np.abs(row) >= EXACT) | ((row == 0) & np.signbit(row))
+    n_items = len(fitted.factors.V)
+    oddities = _oddities(row, arrays, n_items) if odd.any() else np.zeros(N_ODDITIES * n_items)
+    finite = np.nan_to_num(row, nan=0.0, posinf=HUGE, neginf=-HUGE)
+    return np.concatenate([finite, oddities, _said(_words(fitted, arrays))])
 
 
 def _items(fitted: Fitted[Any]) -> NDArray[np.int64]:
     """Which item each of these numbers belongs to; -1 where to none."""
-    of_items = (fitted.factors.V, fitted.factors.offset, *fitted.statistics.values())
-    owners = [np.repeat(np.arange(len(array)), array.size // len(array)) for array in of_items]
-    return np.concatenate([*owners, np.full(fitted.factors.precision.size + 2, -1)])
+    arrays, n_items = _arrays(fitted), len(fitted.factors.V)
+    said = len(_said(_words(fitted, arrays)))
+    return np.concatenate([_owners(arrays, n_items), np.repeat(np.arange(n_items), N_ODDITIES), np.full(said, -1)])
+
+
+def _arrays(fitted: Fitted[Any]) -> dict[str, np.ndarray]:
+    """By name; those that have a row for each item, and then what has none."""
+    factors = fitted.factors
+    return {"V": factors.V, "offset": factors.offset, **fitted.statistics, PRECISION: factors.precision}
+
+
+def _owners(arrays: Mapping[str, np.ndarray], n_items: int) -> NDArray[np.int64]:
+    """The item that each number of the arrays belongs to, one after another."""
+
+    def of(name: str, array: np.ndarray) -> NDArray[np.int64]:
+        if name == PRECISION or array.ndim == 0 or len(array) != n_items:
+            return np.full(array.size, -1)
+        return np.repeat(np.arange(n_items), array.size // n_items)
+
+    return np.concatenate([of(name, array) for name, array in arrays.items()])
+
+
+def _oddities(row: Doubles, arrays: Mapping[str, np.ndarray], n_items: int) -> Doubles:
+    """What the numbers do not show: how many of an item's are none, infinite, a negative zero; where integers end.
+
+    Shape (N_ODDITIES * n_items,); those of no item are left out, but for what large integers end in.
+    """
+    owners = _owners(arrays, n_items)
+    masks = (np.isnan(row), np.isinf(row), (row == 0) & np.signbit(row))
+    counts = [np.bincount(owners[mask & (owners >= 0)], minlength=n_items) for mask in masks]
+    ends = [np.ravel(array) % 2**26 if array.dtype.kind in "iu" else np.zeros(array.size) for array in arrays.values()]
+    all_ends = np.concatenate(ends, dtype=np.float64, casting="unsafe")
+    of_items = np.bincount(owners[owners >= 0], all_ends[owners >= 0], minlength=n_items)
+    return np.stack([*counts, of_items], axis=1).ravel().astype(np.float64)
+
+
+def _words(fitted: Fitted[Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """What is said in words, and names, kinds and shapes, as JSON."""
+    catalogue = fitted.catalogue
+    kinds = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    weight = fitted.factors.precision_per_rating
+    lists = (catalogue.items, catalogue.titles, catalogue.feature_names, kinds, weight, fitted.scale, fitted.about)
+    return f"[{json.dumps(lists, default=repr)}, {fitted.guarantee.model_dump_json()}]"
+
+
+@lru_cache(maxsize=64)  # honest ones say the same every time
+def _said(words: str) -> tuple[float, ...]:
+    """One number for each thing said, so that what varies from run to run hides nothing beside it."""
+    return tuple(_leaves(json.loads(words)))
+
+
+def _leaves(said: Any) -> Iterator[float]:
+    """Numbers as they are, and everything else as a checksum, with its name where it has one."""
+    if isinstance(said, dict):
+        for name in sorted(said):
+            yield zlib.crc32(name.encode())
+            yield from _leaves(said[name])
+    elif isinstance(said, list):
+        yield len(said)
+        for part in said:
+            yield from _leaves(part)
+    elif isinstance(said, int | float) and abs(said) < EXACT:
+        yield float(said)
+    else:
+        yield zlib.crc32(repr(said).encode())
 
 
 def _table(rows: Sequence[Doubles], width: int) -> Doubles:

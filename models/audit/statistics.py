@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audit.runs import Outputs
+from models.audit.runs import EXACT, Outputs
 from models.ratings import Doubles
 
 Score = Callable[[Outputs], Doubles]
@@ -33,30 +33,48 @@ TINY = 1e-300
 WIDEST_ROW, ENOUGH_RUNS = 100, 4000
 """What a matrix to invert for every run leaves time and memory for."""
 
-DIVISORS = tuple(2.0**power for power in range(1, 13))
-
 
 def one_number(first: Outputs, second: Outputs) -> Score:
     """The number of the release whose two distributions are farthest apart (Kolmogorov and Smirnov).
 
-    Or what is left of a whole number after division by a power of two: noise that is coarser than the grid hides
-    nothing of what is finer.
+    Or what is left of a whole number after division by the step of its noise: noise that is coarser than the grid
+    hides nothing of what is finer.
     """
     a, b = first.numbers, second.numbers
-    is_whole = np.array([(side == np.rint(side)).all(axis=0) for side in (a, b)]).all(axis=0)
-    columns_by_divisor: dict[float | None, NDArray[np.int64]] = {None: np.arange(a.shape[1])}
-    columns_by_divisor |= dict.fromkeys(DIVISORS if is_whole.any() else (), np.flatnonzero(is_whole))
-    farthest, column, divisor, sign = -1.0, 0, None, 1.0
-    for by, columns in columns_by_divisor.items():
-        distances = _distances(_remainder(a[:, columns], by), _remainder(b[:, columns], by))
-        at = int(np.argmax(np.abs(distances)))
-        if abs(distances[at]) > farthest:
-            farthest, column, divisor, sign = abs(distances[at]), columns[at], by, -np.sign(distances[at]) or 1.0
-    return lambda outputs: sign * _remainder(outputs.numbers[:, column], divisor)
+    numbers = [(column, step) for column in range(a.shape[1]) for step in (0.0, *_steps(a[:, column], b[:, column]))]
+    distances = np.array(
+        [_distances(_remainder(a[:, [at]], step), _remainder(b[:, [at]], step))[0] for at, step in numbers]
+    )
+    farthest = int(np.argmax(np.abs(distances)))
+    (column, step), sign = numbers[farthest], -np.sign(distances[farthest]) or 1.0
+    return lambda outputs: sign * _remainder(outputs.numbers[:, column], step)
 
 
-def _remainder(numbers: Doubles, divisor: float | None) -> Doubles:
-    return numbers if divisor is None else numbers % divisor
+def _steps(*sides: Doubles) -> list[float]:
+    """Greatest common divisors, above one, of the differences between whole numbers of either side."""
+    divisors = []
+    for side in sides:
+        if np.abs(side).max() < EXACT and (side == np.rint(side)).all():
+            divisors.append(float(np.gcd.reduce((side - side[0]).astype(np.int64))))
+    return sorted({divisor for divisor in divisors if divisor > 1})
+
+
+def _remainder(numbers: Doubles, step: float) -> Doubles:
+    return numbers % step if step else numbers
+
+
+def one_value(first: Outputs, second: Outputs) -> Score:
+    """Whether one number of the release is exactly what it seldom is by chance: noise that is sometimes left out."""
+    both = np.concatenate([first.numbers, second.numbers])
+    sides = np.repeat([1.0, -1.0], [len(first), len(second)])
+    best, column, value, sign = 0.0, 0, np.nan, 1.0
+    for at in range(both.shape[1]):
+        values, which, counts = np.unique(both[:, at], return_inverse=True, return_counts=True)
+        excess = np.bincount(which, sides) / np.sqrt(counts)
+        most = int(np.argmax(np.abs(excess)))
+        if abs(excess[most]) > best:
+            best, column, value, sign = abs(excess[most]), at, values[most], np.sign(excess[most])
+    return lambda outputs: sign * (outputs.numbers[:, column] == value)
 
 
 def _distances(first: Doubles, second: Doubles) -> Doubles:
@@ -181,6 +199,7 @@ def seen_before(first: Outputs, second: Outputs) -> Score:
 
 LEARNERS: dict[str, Learner] = {
     "one number of the release": one_number,
+    "one value of one number": one_value,
     "a linear discriminant": linear,
     "a quadratic discriminant": quadratic,
     "directions in which nothing moves": still_directions,
@@ -188,7 +207,9 @@ LEARNERS: dict[str, Learner] = {
     "releases seen before": seen_before,
 }
 
-QUICK = tuple(name for name in LEARNERS if name not in ("boosted trees", "releases seen before"))
+QUICK = tuple(
+    name for name in LEARNERS if name not in ("one value of one number", "boosted trees", "releases seen before")
+)
 
 
 def _scaling(first: Outputs, second: Outputs) -> Callable[[Outputs], Doubles]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from functools import cache
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -141,15 +141,14 @@ def _exactly_noisy(values: Steps, law: Law, scale: float) -> Steps:
 
 
 def _by_opendp(values: Steps, *, scale: float, law: Law) -> Steps:
-    opendp, space = _opendp(law)
-    noisy = getattr(opendp.m, f"make_{law}")(*space, scale=scale)(values.ravel().tolist())
+    noisy = _opendp(law, scale)(values.ravel().tolist())
     return np.clip(np.array(noisy, dtype=np.int64), -WIDEST, WIDEST).reshape(values.shape)
 
 
-@cache
-def _opendp(law: Law) -> tuple[Any, tuple[Any, Any]]:
+@lru_cache(maxsize=64)
+def _opendp(law: Law, scale: float) -> Any:
     import opendp.prelude as opendp  # seconds to import, and only a release needs it
 
     opendp.enable_features("contrib")
     metric = opendp.l1_distance(T="i64") if law == "laplace" else opendp.l2_distance(T="f64")
-    return opendp, (opendp.vector_domain(opendp.atom_domain(T="i64")), metric)
+    return getattr(opendp.m, f"make_{law}")(opendp.vector_domain(opendp.atom_domain(T="i64")), metric, scale=scale)

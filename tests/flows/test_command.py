@@ -26,6 +26,7 @@ from tests.command import (
     clean,
     environment,
     jali,
+    jali_as_installed,
     outcomes,
     privacy_of,
     processes_of,
@@ -48,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str],
     folder = tmp_path_factory.mktemp("finished")
     arguments = write_ratings(folder, made_up_ratings())
     checked = [*arguments, "--checksum", f"sha256:{digest(folder)}"]
-    return folder, arguments, clean(jali(folder, "run", *checked, "--folds", "3", "--report", "r.json"))
+    return folder, arguments, clean(jali_as_installed(folder, "run", *checked, "--folds", "3", "--report", "r.json"))
 
 
 def digest(folder: Path) -> str:
@@ -320,7 +321,7 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
 
 def test_help_answers_at_once_and_every_command_has_some(tmp_path: Path) -> None:
     for command in ([], ["run"], ["validate"], ["recommenders"], ["ledger"], ["ledger", "show"], ["ui"], ["fetch"]):
-        outcome = jali(tmp_path, *command, "--help")
+        outcome = jali_as_installed(tmp_path, *command, "--help")
         assert outcome.returncode == 0
         assert "Usage" in outcome.stdout
     program = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import clean, jali, outcomes, write_ratings
+from tests.command import clean, jali, jali_as_installed, outcomes, write_ratings
 from tests.made_up import made_up_ratings
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def test_a_run_that_is_terminated_and_killed_is_finished_by_the_next_and_charged
     deadly = tmp_path / "deadly"
     deadly.mkdir()
     (deadly / "sitecustomize.py").write_text(DEADLY.format(terminated=signal.SIGTERM, killed=signal.SIGKILL))
-    first = clean(jali(tmp_path, *arguments, PREFECT_API_URL=shared_prefect, PYTHONPATH=str(deadly)))
+    first = clean(jali_as_installed(tmp_path, *arguments, PREFECT_API_URL=shared_prefect, PYTHONPATH=str(deadly)))
     assert first.returncode == -signal.SIGKILL, first.stderr
     assert outcomes(tmp_path) == ["spent"]
 

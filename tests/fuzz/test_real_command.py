@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.command import JALI, environment
+from tests.command import environment
 from tests.fuzz.case import SECRET_RATING, SECRET_USER, Case
 from tests.fuzz.command_lines import command_cases
 from tests.fuzz.oracle import Outcome, counted, judge
 from tests.fuzz.ratings_files import items_cases, ratings_cases
 from tests.fuzz.settings_files import beside_good_ratings, policy_cases, settings_cases
 from tests.fuzz.tables import database_cases, preferences_cases
+from tests.warm import run_warm
 
 pytestmark = pytest.mark.slow
 
@@ -72,15 +72,8 @@ def drawn(strategy: st.SearchStrategy[Case], n: int) -> list[Case]:
 def tried(tmp_path: Path, shared_prefect: str, request: pytest.FixtureRequest) -> Callable[[Case], Outcome]:
     def run(case: Case) -> Outcome:
         quick = ("--no-publish", "--folds", "2", "--recommenders", "pmf") if case.arguments[:1] == ("run",) else ()
-        done = subprocess.run(
-            [JALI, *case.arguments[:1], *quick, *case.arguments[1:]],
-            cwd=tmp_path,
-            env=environment(**{"PREFECT_API_URL": shared_prefect, **case.variables}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-        )
+        variables = environment(**{"PREFECT_API_URL": shared_prefect, **case.variables})
+        done = run_warm([*case.arguments[:1], *quick, *case.arguments[1:]], tmp_path, variables, SECONDS)
         return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def try_one(case: Case) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -128,6 +129,10 @@ class InWholeRatings(Altered):
 
 class InSixteens(InWholeRatings):
     coarser = 16
+
+
+class InThrees(InWholeRatings):
+    coarser = 3
 
 
 class OneForAnItem(Altered):
@@ -341,6 +346,73 @@ class WithoutItemsNobodyRated(PDPHistogram, frozen=True):
         return replace(honest, factors=replace(honest.factors, V=honest.factors.V[rated]))
 
 
+class Changed(PDPHistogram, frozen=True):
+    """An honest release to which a subclass does something that it must not."""
+
+    def fit(
+        self, ratings: Ratings, specification: PrivacySpecification, noise: Noise, *, n_threads: int = 1
+    ) -> Fitted[Noise]:
+        return self.changed(super().fit(ratings, specification, noise), ratings)
+
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        raise NotImplementedError
+
+    def with_offset(self, honest: Fitted[Noise], where: Mask, value: float) -> Fitted[Noise]:
+        return replace(honest, factors=replace(honest.factors, offset=np.where(where, value, honest.factors.offset)))
+
+
+class NoNumberForItemsNobodyRated(Changed, frozen=True):
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        return self.with_offset(honest, ratings.by_item.counts == 0, np.nan)
+
+
+class SaysItsTrainingError(Changed, frozen=True):
+    """An unpaid metric among what is said about the release."""
+
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        error = honest.factors.offset[ratings.items] - ratings.values
+        return replace(honest, about={**honest.about, "rmse": float(np.sqrt(np.square(error).mean()))})
+
+
+class SaysHowManyBesideAnId(Changed, frozen=True):
+    """What is random in what is said must not hide what is not."""
+
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        return replace(honest, about={**honest.about, "id": secrets.token_hex(8), "n_ratings": len(ratings)})
+
+
+class TheFirstRating(Changed, frozen=True):
+    """It is released as it is."""
+
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        return self.with_offset(honest, np.arange(ratings.n_items) == 0, float(ratings.values[0]))
+
+
+class HowManyFromTenUsersOn(Changed, frozen=True):
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        value = len(ratings) if ratings.n_users >= 10 else float(honest.factors.offset[0])
+        return self.with_offset(honest, np.arange(ratings.n_items) == 0, value)
+
+
+class ExactOnceInAHundredTimes(Changed, frozen=True):
+    """One item's row of the histogram, by chance."""
+
+    def changed(self, honest: Fitted[Noise], ratings: Ratings) -> Fitted[Noise]:
+        if secrets.randbelow(100):
+            return honest
+        exact = PDPHistogram.fit(HONEST, ratings, RATING, Recorder()).statistics["histogram"]
+        histogram = honest.statistics["histogram"].copy()
+        histogram[2] = exact[2]
+        return replace(honest, statistics={**honest.statistics, "histogram": histogram})
+
+
+class UpToThreeRatings(UserHistogram, frozen=True):
+    """Shares of 1 / sqrt(c) for c up to 3, and no less."""
+
+    def shares(self, norms: Steps, counts: Steps) -> Steps:
+        return equal_shares(norms, np.minimum(counts, 3))
+
+
 # ---- what each is, and the neighbours that show it ----
 
 RATING, USER = PrivacySpecification(epsilon=1), PrivacySpecification(epsilon=5, unit="user")
@@ -362,6 +434,9 @@ LATER, COMES, STAYS = (
     for history in ("released before", "in batches, as it comes", "in batches, as it stays")
 )
 A_USER_LATER = replace(A_USER, history="released before")
+OF_MANY_USERS = replace(A_RATING, what="a rating beside ten users'", others=tuple((u, 0, u % 5) for u in range(1, 11)))
+THE_FIRST = replace(A_RATING, what="the first rating", place=0)
+A_BUSY_USER = replace(A_USER, what="a user of twenty", target=tuple((0, item, 4) for item in range(20)), n_items=20)
 
 
 HONEST = PDPHistogram()
@@ -410,6 +485,13 @@ COPIES = [
     Copy("says how many ratings there are", A_RATING, recommender=SaysHowManyRatings()),
     Copy("rows ordered by how often they were rated", OF_ANOTHER, recommender=OrderedByPopularity()),
     Copy("no rows for items nobody rated", OF_NOBODYS, recommender=WithoutItemsNobodyRated()),
+    Copy("no number for items nobody rated", OF_NOBODYS, recommender=NoNumberForItemsNobodyRated()),
+    Copy("says its error on the ratings", A_RATING, 3000, recommender=SaysItsTrainingError()),
+    Copy("says how many ratings there are, and an id", A_RATING, recommender=SaysHowManyBesideAnId()),
+    Copy("the first rating as it is", THE_FIRST, recommender=TheFirstRating()),
+    Copy("how many ratings there are, from ten users on", OF_MANY_USERS, recommender=HowManyFromTenUsersOn()),
+    Copy("an item without noise once in a hundred times", OF_NOBODYS, 20_000, recommender=ExactOnceInAHundredTimes()),
+    Copy("noise in three grid steps", A_RATING, source=InThrees),
     Copy("policy: weights not cut at 1", LIBERAL, 2000, recommender=Unclipped(threshold=0.3), specification=POLICY),
     Copy("policy: forgotten", CONSERVATIVE, recommender=AllWeighOne(), specification=POLICY),
     Copy("policy: a threshold that was measured", CONSERVATIVE, recommender=MeasuredMean(), specification=POLICY),
@@ -417,6 +499,13 @@ COPIES = [
     Copy("policy: noise in sixteen grid steps", CONSERVATIVE, source=InSixteens, specification=POLICY),
     Copy("user: noise a fifth too small", A_USER, 8000, AFifthTooSmall, specification=USER),
     Copy("user: a norm of 2", A_USER, recommender=TwiceTheNorm(), specification=USER),
+    Copy(
+        "user: 1/sqrt(c) for three ratings at most",
+        A_BUSY_USER,
+        2000,
+        recommender=UpToThreeRatings(),
+        specification=USER,
+    ),
     Copy("user: 1 instead of 1/sqrt(c)", A_USER, 2000, recommender=OneForEachRating(), specification=USER),
     Copy("user: what was asked for is forgotten", A_USER, recommender=WhatWasAskedForgotten(), specification=ASKED),
     Copy("user: noise used for two releases", A_USER_LATER, source=UsedTwice, specification=USER),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,9 +21,10 @@ from models.factorization.dp_pmf import DPPMF
 from models.factorization.pmf import PMF
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy import noise
-from models.privacy.noise import SeededNoise
+from models.privacy.noise import NoiseSource, SeededNoise
 from models.privacy.specification import Policy, PrivacySpecification
-from models.ratings import RatingScale
+from models.ratings import Ratings, RatingScale
+from models.recommender import Fitted
 
 UNIFORM = PrivacySpecification(epsilon=1)
 STARS = RatingScale(low=1, high=5)
@@ -29,7 +35,7 @@ def of(numbers: np.ndarray, items: list[int] | None = None) -> Outputs:
     return Outputs(np.asarray(numbers, float), np.array(items or [0] * numbers.shape[1]))
 
 
-def laplace(epsilon: float, n: int = 10_000, k: int = 6, seed: int = 1) -> tuple[Outputs, Outputs]:
+def laplace(epsilon: float, n: int = 16_000, k: int = 6, seed: int = 1) -> tuple[Outputs, Outputs]:
     """`k` numbers with Laplace noise, of which the third differs by one."""
     rng = np.random.default_rng(seed)
     first, second = (rng.laplace(0, 1 / epsilon, (n, k)) for _ in range(2))
@@ -165,6 +171,8 @@ def test_a_claim_counts_twice_for_a_changed_rating_and_is_ones_own_where_each_ha
     histogram = PDPHistogram()
     assert claim_of(histogram, UNIFORM, "add_or_remove", pair, STARS) == Claim(1.0)
     assert claim_of(histogram, UNIFORM, "replace_value", pair, STARS) == Claim(2.0)
+    huge = PrivacySpecification(epsilon=1000)
+    assert claim_of(histogram, huge, "replace_value", pair, STARS) == Claim(2000.0)
     users = PrivacySpecification(epsilon=1, unit="user")
     claim = claim_of(histogram, users, "add_or_remove", pair, STARS)
     assert (claim.epsilon, claim.delta) == (1, 1e-6)
@@ -185,6 +193,11 @@ def test_whoever_promises_nothing_is_not_audited() -> None:
 def test_neighbours_that_nobody_knows_how_to_make_up_are_refused() -> None:
     with pytest.raises(SpecError, match="a local guarantee is about what each person sends"):
         audit(PDPHistogram(), UNIFORM, relation="local")
+    with pytest.raises(SpecError, match="a relation is one of add_or_remove, replace_value, local; found"):
+        audit(PDPHistogram(), UNIFORM, relation="replace")  # type: ignore[arg-type]
+    for confidence in (0.5, 1.0, 95.0, float("nan")):
+        with pytest.raises(SpecError, match=r"confidence is between 0\.5 and 1"):
+            audit(PDPHistogram(), UNIFORM, confidence=confidence)
     with pytest.raises(SpecError, match="with unit user the relation of an audit is add_or_remove"):
         audit(PDPHistogram(), PrivacySpecification(epsilon=1, unit="user"), relation="replace_value")
 
@@ -223,12 +236,70 @@ def test_the_numbers_of_a_run_are_all_that_a_release_holds() -> None:
     first, second = mechanism.outputs(pair, 250)
     ((ratings,), _) = pair.histories(UNIFORM, STARS)
     again = histogram.fit(ratings, UNIFORM, SeededNoise(0))
-    numbers = [again.factors.V, again.factors.offset, *again.statistics.values(), again.factors.precision, np.zeros(1)]
-    assert first.numbers[0, :-1].tolist() == np.concatenate([array.ravel() for array in numbers]).tolist()
-    assert len({*first.numbers[:, -1], *second.numbers[:, -1]}) == 1, "what is said in words is always the same"
+    numbers = [again.factors.V, again.factors.offset, *again.statistics.values(), again.factors.precision]
+    own = np.concatenate([array.ravel() for array in numbers])
+    assert first.numbers[0, : len(own)].tolist() == own.tolist()
+    in_words = slice(len(own) + 4 * ratings.n_items, None)
+    assert first.numbers[0, in_words].size > 50
+    for side in (first, second):
+        assert (side.numbers[:, in_words] == first.numbers[0, in_words]).all(), "what is said is always the same"
     assert len(first.items) == len(second.items) == first.numbers.shape[1]
     assert sum(counted) == 500
-    assert first.items.tolist().count(2) == again.factors.V.shape[1] + 1 + len(STARS.levels) + 1
+    assert first.items.tolist().count(2) == again.factors.V.shape[1] + 1 + len(STARS.levels) + 1 + 4
+
+
+def nan_offset(fitted: Fitted[Any], rated: bool) -> dict[str, Any]:
+    offset = fitted.factors.offset.copy()
+    offset[0] = np.nan if rated else 3
+    return {"factors": replace(fitted.factors, offset=offset)}
+
+
+def nan_among_noise(fitted: Fitted[Any], rated: bool) -> dict[str, Any]:
+    noisy = fitted.statistics["histogram"].astype(float)
+    noisy[0, 0] = np.nan if rated else noisy[0, 0]
+    return {"statistics": {"noisy": noisy}}
+
+
+def infinite(fitted: Fitted[Any], rated: bool) -> dict[str, Any]:
+    V = fitted.factors.V.copy()
+    V[0, 0] = np.inf if rated else -np.inf
+    return {"factors": replace(fitted.factors, V=V)}
+
+
+LEAKS: dict[str, Callable[[Fitted[Any], bool], dict[str, Any]]] = {
+    "no number": nan_offset,
+    "no number where there is noise": nan_among_noise,
+    "infinity's sign": infinite,
+    "zero's sign": lambda fitted, rated: {"statistics": {"s": np.array([-0.0 if rated else 0.0] * 3)}},
+    "a large integer's end": lambda fitted, rated: {"statistics": {"s": np.array([2**60 + rated] * 3)}},
+    "a name": lambda fitted, rated: {"statistics": {f"s{int(rated)}": np.zeros(3)}},
+    "a shape": lambda fitted, rated: {"statistics": {"s": np.zeros((3, 2) if rated else (2, 3))}},
+    "a kind": lambda fitted, rated: {"statistics": {"s": np.zeros(3, np.int64 if rated else np.float64)}},
+    "a number by itself": lambda fitted, rated: {"statistics": {"s": np.array(float(rated))}},
+    "one number more": lambda fitted, rated: {"statistics": {"s": np.zeros(int(rated))}},
+    "a word": lambda fitted, rated: {"about": {**fitted.about, "note": str(rated)}},
+    "a word beside a new one every time": lambda fitted, rated: {
+        "about": {**fitted.about, "id": secrets.token_hex(8), "note": {"of": [str(rated)]}}
+    },
+    "a figure beside noise in words": lambda fitted, rated: {
+        "about": {**fitted.about, "noisy": float(fitted.factors.offset[0]), "rmse": 1.0 + rated}
+    },
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
+def test_whatever_of_a_release_differs_is_seen(leak: Callable[[Fitted[Any], bool], dict[str, Any]]) -> None:
+    histogram = PDPHistogram()
+
+    def fit(ratings: Ratings, specification: PrivacySpecification, noise: NoiseSource) -> Fitted[Any]:
+        fitted = histogram.fit(ratings, specification, noise)
+        return replace(fitted, **leak(fitted, bool((ratings.items == 2).any())))
+
+    pair = next(small_hostile(UNIFORM, "add_or_remove", STARS, batches=True))
+    assert pair.target[0][1] == 2
+    mechanism = Mechanism(histogram, UNIFORM, STARS, SeededNoise(0), fit, lambda n: None)
+    only = {"one number of the release": LEARNERS["one number of the release"]}
+    assert shown_by(Claim(1.0), *mechanism.outputs(pair, 200), only, 0.95).epsilon > 3
 
 
 @pytest.mark.parametrize("history", ["in batches, as it comes", "in batches, as it stays"])
