@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from prefect import flow
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from flows.audit_view import description
 from flows.exits import remember_termination
 from flows.job import Privacy, specification_of
 from flows.names import source_name
@@ -15,8 +16,8 @@ from flows.options import assigned, policy_read
 from models.audit.audit import DEFAULT_RUNS, FIVE_STARS, require_conclusive
 from models.audit.claim import MOST_RUNS
 from models.candidate import Candidate
-from models.errors import SpecError, shown
-from models.index import first_problem, make_recommender
+from models.errors import JaliError, SpecError, quoted, shown
+from models.index import RECOMMENDERS, first_problem, make_recommender
 from models.recommender import Recommender
 from tasks.auditing import (
     Subject,
@@ -25,6 +26,7 @@ from tasks.auditing import (
     log_audit_task,
     released_subject_task,
     run_audit_task,
+    versions_known_task,
 )
 from tasks.audits import note_audit_task
 from tasks.progress import stage
@@ -50,11 +52,27 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 
 @dataclass(frozen=True)
 class Done:
-    """An audit, the MLflow run that keeps it, and what was noted on its version, if anything."""
+    """An audit, and what became of it.
+
+    Attributes:
+      run_id: MLflow's, of the run that keeps it; "" where it could not be logged.
+      noted: what its version says from now on; None where nothing was noted.
+      faults: why it could not be logged or noted, a sentence each.
+    """
 
     trial: Trial
-    run_id: str
-    noted: str | None
+    run_id: str = ""
+    noted: str | None = None
+    faults: tuple[str, ...] = ()
+
+
+RULES = {
+    "runs": f"--runs is a whole number from 1 to {MOST_RUNS:,}",
+    "confidence": "--confidence is between 0.5 and 1 (95% is 0.95)",
+    "relation": "--relation is add_or_remove or replace_value",
+    "version": "--version is a whole number, 1 or more",
+}
+"""Of what is one option each, in the command line's words."""
 
 
 def make_request(
@@ -73,6 +91,7 @@ def make_request(
     described = {name: value for name, value in privacy.items() if value is not None}
     settings = assigned(assignments)
     told = {name: value for name, value in other.items() if value is not None}
+    recommender, told = _of_a_source(recommender, told)
     if (described or settings) and {"source", "version"} & set(told):
         raise SpecError(
             "--source and --version name a version, which is audited as it was released; --epsilon, --policy, --unit, "
@@ -82,6 +101,8 @@ def make_request(
     if strangers:
         raise SpecError(f"settings are given for {shown(strangers[0])}, and {shown(recommender)} is to be audited.")
     _require_finite(described.get("epsilon"))
+    if "delta" in described and described.get("unit", "rating") == "rating":
+        raise SpecError("--delta matters only with --unit user, whose noise is Gaussian. Leave it out.")
     try:
         request = Request.model_validate(
             {
@@ -92,7 +113,9 @@ def make_request(
             }
         )
     except ValidationError as error:
-        raise SpecError(first_problem(error)) from None
+        option = error.errors(include_url=False)[0]["loc"][0]
+        rule = RULES.get(str(option))
+        raise SpecError(f"{rule}; found {quoted(told[str(option)])}." if rule else first_problem(error)) from None
     subject = described_subject(request)  # what cannot be is found out before servers are started
     if request.privacy is not None:
         of = subject.candidate
@@ -100,6 +123,14 @@ def make_request(
             of.recommender, of.specification, subject.relation, subject.scale, request.runs, request.confidence
         )
     return request
+
+
+def _of_a_source(recommender: str, told: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """`SOURCE.RECOMMENDER`, as the registry calls it, taken apart."""
+    source, _, name = recommender.rpartition(".")
+    if not source or name not in RECOMMENDERS or told.get("source", source) != source:
+        return recommender, told
+    return name, {**told, "source": source}
 
 
 def _require_finite(epsilon: str | None) -> None:
@@ -142,10 +173,23 @@ def audit(request: Request) -> Done:
     subject = chosen(request)
     trial = run_audit_task(whole(subject), request.runs, request.confidence)
     stage("Logging the audit to MLflow")
-    run_id = log_audit_task(whole(trial))
-    if subject.version is None or not subject.is_claimed:
-        return Done(trial, run_id, None)
-    return Done(trial, run_id, note_audit_task(subject.version, whole(trial), run_id))
+    return kept(trial)
+
+
+def kept(trial: Trial) -> Done:
+    """Log the audit and note it on its version; what came out is told even where that fails."""
+    subject, faults = trial.subject, []
+    run_id, noted = "", None
+    try:
+        run_id = log_audit_task(whole(trial), description(trial))
+    except JaliError as fault:
+        faults.append(str(fault))
+    try:
+        if subject.version is not None and subject.is_claimed:
+            noted = note_audit_task(subject.version, whole(trial), run_id)
+    except JaliError as fault:
+        faults.append(str(fault))
+    return Done(trial, run_id, noted, tuple(dict.fromkeys(faults)))
 
 
 def chosen(request: Request) -> Subject:
@@ -154,4 +198,5 @@ def chosen(request: Request) -> Subject:
         version = find_version_task(request.recommender, request.source, request.version)
         if version is not None:
             return released_subject_task(version, request.recommender, request.relation)
-    return described_subject(request)
+        return described_subject(request)
+    return replace(described_subject(request), passed_over=versions_known_task(request.recommender))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flows.job import Job
     from flows.run import Done
 
+HOW_MANY_RUNS = "Of the worst pair: 40000, about a minute; 1,000,000 at most."
+
 app = typer.Typer(
     help="Train recommenders on private ratings; release only the item matrix, under a stated privacy guarantee.",
     invoke_without_command=True,
@@ -352,43 +354,35 @@ def audit_command(
     relation: Annotated[
         str | None, typer.Option("--relation", metavar="R", help="add_or_remove or replace_value; the promise's own.")
     ] = None,
-    runs: Annotated[str | None, typer.Option("--runs", metavar="N", help="Fits of the worst pair; 40000.")] = None,
-    confidence: Annotated[str | None, typer.Option("--confidence", metavar="C", help="Of what is shown; 0.95.")] = None,
+    runs: Annotated[str | None, typer.Option("--runs", metavar="N", help=HOW_MANY_RUNS)] = None,
+    confidence: Annotated[
+        str | None, typer.Option("--confidence", metavar="C", help="Between 0.5 and 1; 0.95.")
+    ] = None,
 ) -> None:
     """Try to show more privacy loss than is claimed.
 
     A version as it was released, the newest where none is named; or, with --epsilon and the like, what they describe.
-    On made-up ratings: nothing private is read. For example: jali audit pdp-histogram --epsilon 1
+    On made-up ratings: nothing private is read. It ends with 1 where more is shown. For example:
+    jali audit pdp-histogram --epsilon 1
     """
-    with exit_codes():
+    with exit_codes("interrupted. Nothing private was read, and an audit that did not end is not noted."):
         screen = console(stderr=True)
-        with _progress(screen, "Starting Prefect"), _prefect() as wait_for_prefect:
-            from flows.audit import audit, make_request
+        prepared()
+        from flows.audit import audit, make_request
 
-            request = make_request(
-                recommender,
-                {"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta},
-                set_ or [],
-                {
-                    "source": source,
-                    "version": version,
-                    "relation": relation,
-                    "runs": runs,
-                    "confidence": confidence,
-                },
-            )
+        request = make_request(
+            recommender,
+            {"epsilon": epsilon, "policy": policy, "unit": unit, "delta": delta},
+            set_ or [],
+            {"source": source, "version": version, "relation": relation, "runs": runs, "confidence": confidence},
+        )
+        with _progress(screen, "Starting Prefect"), _prefect() as wait_for_prefect:
             wait_for_prefect()
             done = audit(request)
-        from flows.audit_view import audit_table, closing_lines, refuse_if_exceeded, subject_line
+        from flows.audit_view import require_kept_and_within, show
 
-        out = console()
-        out.print(subject_line(done.trial.subject), highlight=False, markup=False)
-        out.print()
-        out.print(audit_table(done.trial))
-        out.print()
-        for line in closing_lines(done):
-            out.print(line, highlight=False, markup=False)
-        refuse_if_exceeded(done.trial)
+        show(console(), done)
+        require_kept_and_within(done)
 
 
 @app.command("recommenders")

@@ -21,9 +21,19 @@ OF_PREFECTS_CLIENT = ("httpx", "httpcore", "prefect")
 """Whose exceptions say that the Prefect server is lost: tasks let none out but ours."""
 
 
+INTERRUPTED = (
+    "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show), and what was "
+    "fitted by then is published by the next run."
+)
+
+
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """End with one sentence and the right exit code, never with a traceback."""
+def exit_codes(interrupted: str = INTERRUPTED) -> Iterator[None]:
+    """End with one sentence and the right exit code, never with a traceback.
+
+    Args:
+      interrupted: what to say to whoever interrupts.
+    """
 
     def remember(number: int, frame: object) -> None:
         interrupt()
@@ -47,11 +57,7 @@ def exit_codes() -> Iterator[None]:
         typer.echo(f"jali: {error}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        sentence = (
-            "interrupted. Nothing is half-published; what was charged by then stays charged (jali ledger show), and "
-            "what was fitted by then is published by the next run."
-        )
-        typer.echo(f"jali: {sentence}", err=True)
+        typer.echo(f"jali: {interrupted}", err=True)
         sys.stdout.flush()
         os._exit(130)  # a fold under way cannot be stopped, and nobody should have to wait for it
     except (typer.Exit, typer.Abort, SystemExit):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version as version_of
+from math import exp
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from scipy.special import ndtr
 
 from models.audit.audit import Audited, audit
+from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
+from models.audit.neighbours import Neighbours
 from models.batch import IN_ONE_BATCH
 from models.candidate import Candidate
-from models.errors import EnvironmentFault, SpecError, shown
+from models.errors import EnvironmentFault, Refused, SpecError, shown
 from models.privacy.gaussian import gaussian_epsilon
 from models.privacy.specification import Relation
 from models.ratings import RatingScale
+from models.release import ARRAYS_FILE, RELEASE_FILE, Release
 from tasks.audit_figure import audit_figure
-from tasks.audits import RESULT, result_of
+from tasks.audit_history import EXCEEDED, RESULT, UNCLAIMED, WITHIN, history_of, told
 from tasks.figures import save_figures
 from tasks.guard import guarded
 from tasks.progress import go_on, stage, step
@@ -26,6 +36,9 @@ from tasks.released import release_of
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 AUDITS = "audits"
 """The experiment; flows/names.py keeps it from being a source's."""
@@ -38,6 +51,9 @@ AUDITS_NOTE = (
 )
 
 PROGRESS_STEPS = 100
+
+PAIR_FILE = "pair.json"
+"""The neighbours, so that another audit can try them again."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +75,16 @@ class Subject:
     Attributes:
       relation: which data sets are compared; not always those of the promise.
       version: where it was released; None where it was only described.
+      passed_over: the versions there are where it was only described; "" where there are none.
+      pair: neighbours of an audit that exceeded and stands, to be tried again; None where some are to be searched.
     """
 
     candidate: Candidate
     scale: RatingScale
     relation: Relation
     version: Version | None = None
+    passed_over: str = ""
+    pair: Neighbours | None = None
 
     @property
     def is_claimed(self) -> bool:
@@ -90,17 +110,58 @@ class Trial:
         return 60 * (self.audited.n_runs + self.audited.n_search_runs) / self.seconds
 
     @property
+    def result(self) -> str:
+        if not self.audited.exceeded:
+            return WITHIN
+        return EXCEEDED if self.subject.is_claimed else UNCLAIMED
+
+    @property
     def epsilon_shown(self) -> float:
         """Where Gaussian noise is charged, what the mu that was shown makes of it at the claim's delta."""
         claim, shown = self.audited.claim, self.audited.shown
-        if claim.gaussian is None or not shown.gaussian:
-            return shown.epsilon
-        return max(shown.epsilon, gaussian_epsilon(shown.gaussian, claim.delta))
+        epsilon = max(shown.epsilon, self._epsilon_of(shown.gaussian or 0.0))
+        if self.audited.exceeded:  # the noise keeps up to one part in ten thousand less than is claimed of it
+            epsilon = max(epsilon, claim.epsilon * self.audited.share)
+        return epsilon
 
     @property
-    def share(self) -> float:
-        """Of the claim that was shown."""
-        return self.epsilon_shown / self.audited.claim.epsilon
+    def epsilon_of_the_worst(self) -> float:
+        """What so many runs show at best, about, of a mechanism that hides exactly as much as is claimed.
+
+        That is randomised response between the two sides, or Gaussian noise where that is charged.
+        """
+        audited, claim = self.audited, self.audited.claim
+        n = audited.n_runs // 4
+        n_bounds = 1 if claim.gaussian is None else 2
+        error = share_of_error(audited.confidence, audited.shown.n_statistics * n_bounds)
+        if claim.gaussian is not None:
+            hits, misses = (round(n * float(ndtr(side * claim.gaussian / 2))) for side in (1, -1))
+            return self._epsilon_of(float(gaussian_bound(hits, misses, n, error)))
+        misses = round(n / (1 + exp(claim.epsilon)))
+        return float(epsilon_bound(n - misses, misses, n, error, claim.delta))
+
+    def _epsilon_of(self, mu: float) -> float:
+        claim = self.audited.claim
+        return gaussian_epsilon(mu, claim.delta) if claim.gaussian is not None and mu > 0 else 0.0
+
+    @property
+    def shown_in_words(self) -> str:
+        return told(self.epsilon_shown, self.audited.claim.epsilon, self.audited.exceeded)
+
+    @property
+    def name(self) -> str:
+        """Of its MLflow run."""
+        version, claimed = self.subject.version, f"{self.audited.claim.epsilon:.4g}"
+        what = self.subject.candidate.label if version is None else f"{version.model} v{version.number}"
+        return f"{what}: {self.result}, {self.shown_in_words} of {claimed}"
+
+    @property
+    def pair_text(self) -> str:
+        return json.dumps(asdict(self.audited.neighbours), default=int)  # numpy's integers
+
+    @property
+    def pair_checksum(self) -> str:
+        return hashlib.sha256(self.pair_text.encode()).hexdigest()[:8]
 
 
 @guarded("Reading the registry")
@@ -141,6 +202,15 @@ def _source(recommender: str, known: list[str], told: str | None) -> str:
 
 
 @guarded("Reading the registry")
+def versions_known(recommender: str) -> str:
+    """The newest version of every source, in words; "" where there is none."""
+    newest: dict[str, int] = {}
+    for version in versions_of(open_tracking(current_state()), recommender):
+        newest[version.name] = max(newest.get(version.name, 0), int(version.version))
+    return " or ".join(f"version {number} of {shown(name)}" for name, number in sorted(newest.items()))
+
+
+@guarded("Reading the registry")
 def released_subject(version: Version, recommender: str, relation: Relation | None) -> Subject:
     """What a version was released as, read from its release.json.
 
@@ -150,7 +220,7 @@ def released_subject(version: Version, recommender: str, relation: Relation | No
     Raises:
       EnvironmentFault: its files are damaged or gone, another program wrote them, or its tags say otherwise.
     """
-    release = release_of(version.model, version.number)
+    release = _release_of(version)
     try:
         scale = RatingScale(low=release.low, high=release.high, step=release.step)
         candidate = Candidate.of(release)
@@ -164,7 +234,45 @@ def released_subject(version: Version, recommender: str, relation: Relation | No
         raise EnvironmentFault(
             f"{version}: {reason}. Audit it with the Jali that released it, from files as it wrote them."
         )
-    return subject
+    return replace(subject, pair=_standing_pair(subject, version))
+
+
+def _release_of(version: Version) -> Release:
+    try:
+        return release_of(version.model, version.number)
+    except EnvironmentFault as fault:
+        reason = str(fault)
+    raise EnvironmentFault(
+        f"{reason} Its {RELEASE_FILE} and {ARRAYS_FILE} say what to audit: restore them from a backup, or "
+        "describe the recommender with --epsilon."
+    )
+
+
+def _standing_pair(subject: Subject, version: Version) -> Neighbours | None:
+    """What exceeded this version's claim in an audit that stands, if its run still has it."""
+    client = open_tracking(current_state())
+    try:
+        history = history_of(client.get_model_version(version.model, version.number).tags)
+    except Refused:  # said when this audit is to be noted
+        return None
+    standing = [entry for entry in history.standing if entry.relation == subject.relation]
+    return _pair_of(client, max(standing, key=lambda entry: entry.runs).run) if standing else None
+
+
+def _pair_of(client: MlflowClient, run_id: str) -> Neighbours | None:
+    from mlflow.exceptions import MlflowException
+
+    with TemporaryDirectory(prefix="jali-") as folder:
+        try:
+            file = Path(client.download_artifacts(run_id, PAIR_FILE, folder))
+            return Neighbours(**{name: _fixed(value) for name, value in json.loads(file.read_text()).items()})
+        except (MlflowException, OSError, ValueError, TypeError, AttributeError):
+            return None
+
+
+def _fixed(value: Any) -> Any:
+    """JSON's lists as tuples."""
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
 
 
 def _disagreement(subject: Subject, recommender: str) -> str:
@@ -195,6 +303,7 @@ def run_audit(subject: Subject, n_runs: int, confidence: float) -> Trial:
         n_runs=n_runs,
         confidence=confidence,
         scale=subject.scale,
+        pair=subject.pair,
         begin=progress.begin,
         count=progress.count,
     )
@@ -217,32 +326,44 @@ class _Hundredths:
 
 
 @guarded("Logging to MLflow")
-def log_audit(trial: Trial) -> str:
-    """One run in the experiment `audits`; returns its id."""
-    from mlflow.entities import Metric
-
-    state, audited, subject = current_state(), trial.audited, trial.subject
+def log_audit(trial: Trial, description: str) -> str:
+    """One run in the experiment `audits`; returns its id. One that cannot be finished is marked as failed."""
+    state = current_state()
     client = open_tracking(state)
     run = client.create_run(
         experiment_id(client, AUDITS, AUDITS_NOTE, state),
         start_time=int((time.time() - trial.seconds) * 1000),  # MLflow then shows the seconds of the audit
-        run_name=subject.candidate.label,
-        tags=_run_tags(trial),
+        run_name=trial.name,
+        tags={**_run_tags(trial), "mlflow.note.content": description},
     )
+    run_id = str(run.info.run_id)
+    try:
+        _log(client, run_id, trial)
+    except BaseException:
+        with suppress(Exception):  # what broke the log may well break this, too; the first is what is told
+            client.set_terminated(run_id, "FAILED")
+        raise
+    return run_id
+
+
+def _log(client: MlflowClient, run_id: str, trial: Trial) -> None:
+    from mlflow.entities import Metric
+
+    audited, subject = trial.audited, trial.subject
     metrics = [Metric(name, value, 0, 0) for name, value in _numbers(trial).items()]
     params = {
         "audit.relation": subject.relation,
         "audit.runs": str(audited.n_runs),
         "audit.confidence": f"{audited.confidence:g}",
     }
-    client.log_batch(run.info.run_id, metrics, as_params({**subject.candidate.params, **params}))
+    client.log_batch(run_id, metrics, as_params({**subject.candidate.params, **params}))
+    figure = audit_figure(subject.candidate.label, audited, trial.epsilon_shown)
     with TemporaryDirectory(prefix="jali-") as folder:
-        for path in save_figures(
-            {"claimed_against_shown": audit_figure(subject.candidate.label, audited, trial.epsilon_shown)}, Path(folder)
-        ):
-            client.log_artifact(run.info.run_id, str(path), "figures")
-    client.set_terminated(run.info.run_id, "FINISHED")
-    return str(run.info.run_id)
+        for path in save_figures({"claimed_against_shown": figure}, Path(folder)):
+            client.log_artifact(run_id, str(path), "figures")
+        Path(folder, PAIR_FILE).write_text(trial.pair_text)
+        client.log_artifact(run_id, str(Path(folder, PAIR_FILE)))
+    client.set_terminated(run_id, "FINISHED")
 
 
 def _run_tags(trial: Trial) -> dict[str, str]:
@@ -251,9 +372,10 @@ def _run_tags(trial: Trial) -> dict[str, str]:
     return {
         "recommender": subject.candidate.name,
         "verdict": subject.candidate.guarantee.verdict,
-        RESULT: result_of(trial),
+        RESULT: trial.result,
         "audit.neighbours": audited.neighbours.what,
         "audit.statistic": audited.shown.statistic,
+        "jali": version_of("jali"),
         **released,
     }
 
@@ -263,7 +385,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
     numbers = {
         "audit.epsilon_claimed": audited.claim.epsilon,
         "audit.epsilon_shown": trial.epsilon_shown,
-        "audit.share": trial.share,
+        "audit.share": audited.share,
         "audit.exceeded": float(audited.exceeded),
         "audit.runs_per_minute": trial.runs_per_minute,
         "audit.seconds": trial.seconds,
@@ -278,6 +400,7 @@ def _numbers(trial: Trial) -> dict[str, float]:
 
 
 find_version_task = unstored_task(find_version, "find the version")
+versions_known_task = unstored_task(versions_known, "look for versions")
 released_subject_task = unstored_task(released_subject, "read what was released")
 run_audit_task = unstored_task(run_audit, "audit")
 log_audit_task = unstored_task(log_audit, "log the audit")

@@ -1,123 +1,169 @@
-"""What audits leave on a version, and the gate that reads it.
-
-An audit run again until it passes must show: beside the latest result, a version keeps how many audits it had and
-how many of them exceeded its claim. And a result that exceeded stands until an audit that tried at least as hard,
-on neighbours of the same kind, stays within.
-"""
+"""Noting audits on a version, and the gate that reads what is noted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from models.errors import Refused, quoted
-from tasks.guard import guarded
+from models.errors import EnvironmentFault, Refused
+from tasks.audit_history import HISTORY, RESULT, TIMES, Entry, History, history_of
+from tasks.guard import LOST, guarded
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
     from tasks.auditing import Trial, Version
 
-RESULT, WITHIN, EXCEEDED = "audit.result", "within", "exceeded"
-CLAIMED, SHOWN, CONFIDENCE, RUNS = "audit.epsilon_claimed", "audit.epsilon_shown", "audit.confidence", "audit.runs"
-RELATION = "audit.relation"
-RUN, AT, TIMES, TIMES_EXCEEDED = "audit.run", "audit.at", "audit.times", "audit.times_exceeded"
-"""Tags of a version. The first line is the verdict, the second what it rests on, the third where it is and what was
-before; MLflow's run holds the rest."""
+PATIENCE = 20.0
+"""Seconds that another audit may take to note what it found."""
+PAUSE = 0.1
 
 
-def result_of(trial: Trial) -> str:
-    return EXCEEDED if trial.audited.exceeded else WITHIN
+def entry_of(trial: Trial, run_id: str, at: datetime) -> Entry:
+    """What a version remembers of an audit."""
+    audited = trial.audited
+    return Entry.model_validate(
+        {
+            "relation": audited.relation,
+            "runs": audited.n_runs,
+            "confidence": audited.confidence,
+            "claimed": audited.claim.epsilon,
+            "shown": trial.epsilon_shown,
+            "exceeded": audited.exceeded,
+            "run": run_id,
+            "at": f"{at:%Y-%m-%d %H:%M}",
+            "pair": trial.pair_checksum,
+        }
+    )
 
 
 @guarded("Noting the audit on the version")
 def note_audit(version: Version, trial: Trial, run_id: str) -> str:
-    """Tag the version with what the audit showed; returns in a sentence what it says from now on.
+    """Write down on the version what the audit showed; returns in a sentence what it says from now on.
 
-    One tag is written at a time: a bad result goes first and a good one last, so that what is cut off between them
-    never looks better than it is.
+    Raises:
+      Refused: what was noted before is spoilt.
+      EnvironmentFault: MLflow does not take it, or another audit does not come to an end of noting.
     """
-    client = open_tracking(current_state())
-    before = client.get_model_version(version.model, version.number).tags
-    tags = audit_tags(trial, run_id, before, datetime.now(UTC))
-    for name in sorted(tags, key=lambda name: (name == RESULT) != trial.audited.exceeded):
-        client.set_model_version_tag(version.model, version.number, name, tags[name])
-    if RESULT in tags:
-        return f"Noted on {version}, in its tags audit.*."
-    return (
-        f"Counted on {version}, whose result stays `{EXCEEDED}`: that audit of {before.get(RUNS, '?')} runs tried "
-        "harder. Only one with as many runs, the same relation and no greater confidence can stand against it."
+    from mlflow.exceptions import MlflowException
+
+    with _one_at_a_time():
+        client = open_tracking(current_state())
+        try:
+            return _noted(client, version, entry_of(trial, run_id, datetime.now(UTC)))
+        except MlflowException as error:
+            if error.error_code in LOST:
+                raise
+            reason = error.error_code
+    raise EnvironmentFault(
+        f"MLflow did not take what was found as tags of {version} ({reason}). See that the version is still there, "
+        "and audit it again."
     )
 
 
-def audit_tags(trial: Trial, run_id: str, before: Mapping[str, str], at: datetime) -> dict[str, str]:
-    """The tags that a version gets from `trial`, given those it had: counts alone where an earlier result stands."""
-    audited = trial.audited
-    times = {
-        TIMES: str(_count(before, TIMES) + 1),
-        TIMES_EXCEEDED: str(_count(before, TIMES_EXCEEDED) + audited.exceeded),
-    }
-    if before.get(RESULT) == EXCEEDED and not audited.exceeded and not _tried_as_hard(trial, before):
-        return times
-    return {
-        RESULT: result_of(trial),
-        CLAIMED: f"{audited.claim.epsilon:.4g}",
-        SHOWN: f"{trial.epsilon_shown:.4g}",
-        CONFIDENCE: f"{audited.confidence:g}",
-        RUNS: str(audited.n_runs),
-        RUN: run_id,
-        AT: f"{at:%Y-%m-%d %H:%M}",
-        RELATION: audited.relation,
-        **times,
-    }
+def _noted(client: MlflowClient, version: Version, entry: Entry) -> str:
+    before = history_of(client.get_model_version(version.model, version.number).tags)
+    after = before.after(entry)
+    _write(client, version, after)
+    return _sentence(version, entry, after)
 
 
-def _tried_as_hard(trial: Trial, before: Mapping[str, str]) -> bool:
-    """Whether so many runs, read so boldly, could contradict the audit that `before` is about."""
-    audited = trial.audited
+def _sentence(version: Version, entry: Entry, after: History) -> str:
+    leading = after.leading
+    assert leading is not None
+    if after.standing and not entry.exceeded:
+        return (
+            f"Counted on {version}, whose result stays `exceeded`: the audit of {leading.at} UTC stands until one of "
+            f"{leading.runs:,} runs or more, with --confidence {leading.confidence:g} or less and the same relation, "
+            "stays within."
+        )
+    if leading.exceeded == entry.exceeded and leading.runs > entry.runs:
+        return f"Counted on {version}, whose tags go on telling of the audit of {leading.runs:,} runs."
+    return f"Noted on {version}, in its tags audit.*."
+
+
+def _write(client: MlflowClient, version: Version, history: History) -> None:
+    """The truth first. What is cut off after it contradicts itself, and the gate is shut.
+
+    Of the tags for people a bad result is written first and a good one last: they never look better than it is.
+    """
+    tags = history.tags
+    is_bad = bool(history.standing)
+    client.set_model_version_tag(version.model, version.number, HISTORY, history.text)
+    for name in sorted(tags, key=lambda name: (name == RESULT) != is_bad):
+        client.set_model_version_tag(version.model, version.number, name, tags[name])
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """What two audits read and write at once would lack one of them. Whoever audits elsewhere is not waited for."""
+    lock = os.open(current_state().folder / "audits.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        needs_no_more = float(before[CONFIDENCE]) >= audited.confidence
-    except (KeyError, ValueError):
-        needs_no_more = False
-    return needs_no_more and audited.n_runs >= _count(before, RUNS) and audited.relation == before.get(RELATION)
+        _wait_for(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                break
+            time.sleep(PAUSE)
+        else:
+            return
+    raise EnvironmentFault(
+        f"another audit has been noting what it found for {PATIENCE:g} seconds. See what keeps it, and audit again."
+    )
 
 
 def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
-    """Raise Refused if a version's latest audit exceeded its claim.
+    """Raise Refused if an audit that exceeded the claim stands, or if the tags are not as audits wrote them.
 
     Args:
       tags: the version's.
     Returns:
       What whoever goes on should be told all the same; None where there is nothing.
     """
-    result = tags.get(RESULT)
-    if result is None:
-        return "This version was never audited; `jali audit` does that."
-    if result == EXCEEDED:
-        found = {name: tags.get(name, "?") for name in (SHOWN, CLAIMED, CONFIDENCE, RUNS, AT)}
+    history = history_of(tags)
+    leading = history.leading
+    if leading is not None and leading.exceeded:
         raise Refused(
-            f"a version whose latest audit exceeded its claim is not promoted: on {found[AT]} UTC ε={found[SHOWN]} was "
-            f"shown ({found[CONFIDENCE]} confidence, {found[RUNS]} runs), and ε={found[CLAIMED]} is claimed. Mend the "
-            "recommender and release anew; if you think it was chance, audit the version again, with more runs and the "
-            "same relation."
+            f"a version that exceeded its claim in an audit is not promoted: on {leading.at} UTC "
+            f"ε={leading.shown_in_words} was shown ({leading.confidence:g} confidence, {leading.runs} runs), and "
+            f"ε={leading.claimed:.4g} is claimed. Mend the recommender and release anew; if you think it was chance, "
+            f"audit the version again, with --runs {leading.runs} or more, --relation {leading.relation} and no more "
+            "confidence."
         )
-    if result != WITHIN:
-        raise Refused(f"the version's tag {RESULT} is {quoted(result)}, which no audit wrote. Audit the version again.")
-    exceeded = _count(tags, TIMES_EXCEEDED)
-    if exceeded:
+    if any(tags.get(name) != text for name, text in history.tags.items()) or (leading is None and _is_tagged(tags)):
+        raise Refused(
+            f"the version's tags audit.* contradict {HISTORY}, which they are derived from: an audit was cut off while "
+            "it noted them, or somebody changed them. Audit the version again."
+        )
+    if leading is None:
+        return "This version was never audited; `jali audit` does that."
+    if history.times_exceeded:
         return (
-            f"The latest of {_count(tags, TIMES)} audits of this version stayed within its claim, and {exceeded} "
-            "exceeded it: look at them in the experiment `audits` before you rely on it."
+            f"Of {tags[TIMES]} audits of this version {history.times_exceeded} exceeded its claim, and were taken back "
+            "by others that tried as hard: look at them in the experiment `audits` before you rely on it."
         )
     return None
 
 
-def _count(tags: Mapping[str, str], name: str) -> int:
-    """A number that we wrote, and anybody may have changed since."""
-    text = tags.get(name, "")
-    return int(text) if text.isdecimal() else 0
+def _is_tagged(tags: Mapping[str, str]) -> bool:
+    return any(name.startswith("audit.") for name in tags)
 
 
 note_audit_task = unstored_task(note_audit, "note the audit")

@@ -44,12 +44,18 @@ def subject(
 
 
 def trial(
-    epsilon_shown: float, of: Subject | None = None, claim: Claim | None = None, mu: float | None = None
+    epsilon_shown: float,
+    of: Subject | None = None,
+    claim: Claim | None = None,
+    mu: float | None = None,
+    n_runs: int = 40_000,
+    confidence: float = 0.95,
 ) -> Trial:
     of = of or subject()
     pair = Neighbours("a rating of an item nobody else rated", (), ((0, 0, 4),))
     shown = Shown(epsilon_shown, mu, "one number of the release", 5, RATES, (1 - RATES) ** 2)
-    return Trial(of, Audited(claim or Claim(1.0), of.relation, pair, shown, 0.95, 40_000, 29, 20_000), seconds=30.0)
+    audited = Audited(claim or Claim(1.0), of.relation, pair, shown, confidence, n_runs, 29, 20_000)
+    return Trial(of, audited, seconds=30.0)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +19,11 @@ from scipy.stats import norm
 from models.audit.claim import Claim
 from models.errors import EnvironmentFault, Refused, SpecError
 from models.release import RELEASE_FILE
-from tasks import audits
+from tasks import auditing, audits
 from tasks.audit_figure import least_misses
-from tasks.auditing import AUDITS, Version, find_version, log_audit, released_subject
-from tasks.audits import audit_tags, note_audit, require_not_exceeded
+from tasks.audit_history import HISTORY, LONGEST, History, told_share
+from tasks.auditing import AUDITS, Trial, Version, find_version, log_audit, released_subject
+from tasks.audits import entry_of, note_audit, require_not_exceeded
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tests.audited import made_up_registry, subject, trial
@@ -30,12 +34,28 @@ needs_mlflow = pytest.mark.slow  # its tables take seconds to make
 AT = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)
 
 
+def history_after(*trials: Trial, run: str = "r" * 32) -> History:
+    history = History()
+    for done in trials:
+        history = history.after(entry_of(done, run, AT))
+    return history
+
+
+def noted(history: History) -> dict[str, str]:
+    return {HISTORY: history.text, **history.tags}
+
+
 def tags_after(*epsilons: float) -> dict[str, str]:
     """Of a version with a claim of 1 and audits that showed these."""
-    tags: dict[str, str] = {}
-    for epsilon in epsilons:
-        tags |= audit_tags(trial(epsilon), "run", tags, AT)
-    return tags
+    return noted(history_after(*map(trial, epsilons)))
+
+
+def is_refused(tags: dict[str, str]) -> bool:
+    try:
+        require_not_exceeded(tags)
+    except Refused:
+        return True
+    return False
 
 
 def test_a_version_whose_latest_audit_exceeded_is_refused_with_what_was_found_and_when() -> None:
@@ -54,44 +74,217 @@ def test_a_version_within_its_claim_passes_without_a_word() -> None:
 def test_an_audit_run_again_until_it_passes_shows() -> None:
     told = require_not_exceeded(tags_after(1.3, 1.2, 0.8))
     assert told is not None
-    assert "The latest of 3 audits of this version stayed within its claim, and 2 exceeded it" in told
+    assert "Of 3 audits of this version 2 exceeded its claim, and were taken back" in told
 
 
-def test_an_audit_that_tries_less_hard_does_not_take_back_what_a_harder_one_found() -> None:
-    exceeded = tags_after(1.3)
-    weaker = {
-        "fewer runs": {"audit.runs": "1000000"},
-        "more confidence to reach": {"audit.confidence": "0.9"},
-        "other neighbours": {"audit.relation": "replace_value"},
-        "a confidence that somebody spoilt": {"audit.confidence": "sure"},
-    }
-    for harder in weaker.values():
-        before = {**exceeded, **harder}
-        after = before | audit_tags(trial(0.8), "other run", before, AT)
-        assert after == {**before, "audit.times": "2"}
-        with pytest.raises(Refused):
-            require_not_exceeded(after)
-    assert tags_after(1.3, 0.8)["audit.result"] == "within"
-    assert audit_tags(trial(1.2), "run", {**exceeded, "audit.runs": "1000000"}, AT)["audit.epsilon_shown"] == "1.2"
+other_neighbours = subject(relation="replace_value")
+WEAKER = {
+    "fewer runs": trial(0.8, n_runs=39_998),
+    "more confidence to reach": trial(0.8, confidence=np.nextafter(0.95, 1)),
+    "other neighbours": trial(0.8, other_neighbours, n_runs=1_000_000),
+}
+
+
+@pytest.mark.parametrize("why", WEAKER)
+def test_an_audit_that_tries_less_hard_does_not_take_back_what_a_harder_one_found(why: str) -> None:
+    history = history_after(trial(1.3), *[WEAKER[why]] * 3)
+    assert is_refused(noted(history))
+    assert (history.tags["audit.result"], history.tags["audit.times"]) == ("exceeded", "4")
+    assert not is_refused(noted(history.after(entry_of(trial(0.8), "run", AT))))
+
+
+def test_a_weaker_audit_that_exceeds_does_not_make_a_harder_one_easier_to_take_back() -> None:
+    hard = trial(1.3, n_runs=1_000_000)
+    assert is_refused(noted(history_after(hard, trial(1.1), trial(0.8))))
+    assert is_refused(noted(history_after(hard, trial(1.1, other_neighbours), trial(0.8, other_neighbours))))
+    assert history_after(hard, trial(1.1)).tags["audit.runs"] == "1000000"
+    history = history_after(hard, trial(1.1), trial(0.8))
+    assert (history.tags["audit.runs"], history.tags["audit.epsilon_shown"]) == ("1000000", "1.3")
+    assert not is_refused(noted(history.after(entry_of(trial(0.8, n_runs=1_000_000), "run", AT))))
+
+
+def test_an_audit_takes_back_what_was_found_before_it_only() -> None:
+    assert is_refused(tags_after(0.8, 0.8, 1.3))
+    assert is_refused(noted(history_after(trial(0.8, n_runs=1_000_000), trial(1.3))))
+
+
+def test_a_quick_audit_does_not_hide_a_thorough_one() -> None:
+    history = history_after(trial(0.9, n_runs=400_000), trial(0.1, n_runs=1000))
+    assert (history.tags["audit.epsilon_shown"], history.tags["audit.runs"]) == ("0.9", "400000")
+    assert history_after(trial(0.9), trial(0.7)).tags["audit.epsilon_shown"] == "0.7"
+
+
+def test_a_version_remembers_as_much_as_a_tag_holds_and_never_forgets_what_stands() -> None:
+    history = history_after(trial(0.9, n_runs=400_000), trial(1.3))
+    for n in range(100):
+        history = history.after(entry_of(trial(0.5, n_runs=1000 + n), "r" * 32, AT))
+        assert len(history.text) <= LONGEST
+    assert history.standing == history_after(trial(1.3)).standing
+    assert history.past[0].runs == 400_000
+    assert history.past[-1].runs == 1099
+    assert (history.times, history.times_exceeded) == (102, 1)
+    for _ in range(100):
+        history = history.after(entry_of(trial(1.2, n_runs=1000), "r" * 32, AT))
+    assert history.standing[0].runs == 40_000
+    assert (history.times, history.times_exceeded) == (202, 101)
+
+
+def test_what_stands_and_does_not_fit_is_refused_instead_of_forgotten() -> None:
+    histories = [History()]
+
+    def go_on() -> None:
+        for n in range(100):  # each harder to take back in one way, and easier in the other
+            entry = entry_of(trial(1.3, n_runs=1000 + n, confidence=0.9 + n / 1e4), "r" * 32, AT)
+            histories.append(histories[-1].after(entry))
+
+    with pytest.raises(Refused, match="so many audits"):
+        go_on()
+    assert len(histories[-1].standing) == len(histories) - 1
+    assert is_refused(noted(histories[-1]))
 
 
 def test_a_version_that_nobody_audited_passes_and_is_said_to_be_so() -> None:
     assert "never audited" in (require_not_exceeded({"privacy.epsilon": "1"}) or "")
 
 
-@pytest.mark.parametrize(
-    "tampered",
-    [{"audit.result": "fine"}, {"audit.result": ""}, {"audit.result": "WITHIN"}, {"audit.result": "exceeded"}],
-)
-def test_a_result_that_no_audit_wrote_does_not_open_the_gate(tampered: dict[str, str]) -> None:
-    with pytest.raises(Refused):
-        require_not_exceeded(tampered)
+TAMPERED = ["audit.result", "audit.epsilon_shown", "audit.epsilon_claimed", "audit.runs", "audit.times"]
 
 
-def test_counts_that_somebody_spoilt_begin_anew_and_the_rest_is_read() -> None:
-    tags = audit_tags(trial(0.8), "run", {"audit.times": "many", "audit.times_exceeded": "-3"}, AT)
-    assert (tags["audit.times"], tags["audit.times_exceeded"]) == ("1", "0")
-    assert require_not_exceeded({**tags, "audit.times_exceeded": "٣x"}) is None
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tags_that_contradict_the_history_shut_the_gate(name: str) -> None:
+    tags = tags_after(0.8)
+    for value in ({name: "1000"}, {name: ""}, {}):
+        with pytest.raises(Refused, match=r"contradict audit\.history"):
+            require_not_exceeded({**{other: text for other, text in tags.items() if other != name}, **value})
+    with pytest.raises(Refused, match=r"contradict audit\.history"):
+        require_not_exceeded({name: tags[name]})
+
+
+def test_a_history_that_somebody_spoilt_shuts_the_gate_in_a_sentence() -> None:
+    tags = tags_after(1.3, 0.8)
+    whole = json.loads(tags[HISTORY])
+    spoilt = [
+        "", "null", "{", "[]", "[" * 100_000, "{}x",
+        *(json.dumps(whole | change) for change in (
+            {"times": 1}, {"times": "2"}, {"times": True}, {"times_exceeded": 0}, {"times_exceeded": 3}, {"more": 1},
+            {"standing": [], "past": []}, {"standing": whole["past"], "past": []}, {"past": [{}]},
+            {"past": [{**whole["past"][1], "runs": -1}]}, {"past": [{**whole["past"][1], "shown": float("nan")}]},
+        )),
+    ]  # fmt: skip
+    for text in spoilt:
+        with pytest.raises(Refused, match=r"audit\.history is not as an audit wrote it|contradict"):
+            require_not_exceeded({**tags, HISTORY: text})
+
+
+def registry_of(tags: dict[str, str], fails_at: int | None = None) -> SimpleNamespace:
+    """A version's tags, of which the write number `fails_at` does not come through."""
+    written: list[str] = []
+
+    def write(model: str, number: str, name: str, value: str) -> None:
+        if len(written) == fails_at:
+            raise OSError(errno.EIO, "broken")
+        written.append(name)
+        tags[name] = value
+
+    return SimpleNamespace(
+        get_model_version=lambda *_: SimpleNamespace(tags=dict(tags)), set_model_version_tag=write, written=written
+    )
+
+
+A_VERSION = Version("films.pdp-histogram", "1", "films")
+
+
+def note(
+    patch: pytest.MonkeyPatch, tags: dict[str, str], done: Trial, fails_at: int | None = None
+) -> tuple[str, list[str]]:
+    client = registry_of(tags, fails_at)
+    patch.setattr(audits, "open_tracking", lambda state: client)
+    return note_audit(A_VERSION, done, "run"), client.written
+
+
+@pytest.mark.parametrize(("before", "then"), [((), 1.3), ((0.8,), 1.3), ((1.3,), 0.8), ((1.3,), 1.2), ((), 0.8)])
+def test_noting_that_is_cut_off_anywhere_never_opens_the_gate_and_is_mended_by_the_next(
+    before: tuple[float, ...], then: float, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_writes = len(tags_after(0.8))
+    for at in range(n_writes):
+        tags = tags_after(*before) if before else {}
+        with pytest.raises(EnvironmentFault, match="Noting the audit on the version failed"):
+            note(monkeypatch, tags, trial(then), fails_at=at)
+        was = 1.3 in before
+        assert is_refused(tags) == (at > 0 or was), (at, tags)
+        if then > 1 and at > 0:
+            assert json.loads(tags[HISTORY])["standing"]
+        if was and then < 1:
+            assert tags["audit.result"] == "exceeded"  # what people see becomes good last
+        note(monkeypatch, tags, trial(0.8))
+        assert not is_refused(tags)
+
+
+def test_a_bad_result_is_shown_first_and_a_good_one_last(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shown, place in ((1.3, 1), (0.8, -1)):
+        _, written = note(monkeypatch, {}, trial(shown))
+        assert (written[0], written[place]) == (HISTORY, "audit.result")
+        assert sorted(written) == sorted(tags_after(shown))
+
+
+def test_what_is_noted_is_said(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags: dict[str, str] = {}
+    assert note(monkeypatch, tags, trial(0.8))[0] == "Noted on version 1 of films.pdp-histogram, in its tags audit.*."
+    assert "go on telling of the audit of 40,000 runs" in note(monkeypatch, tags, trial(0.8, n_runs=1000))[0]
+    note(monkeypatch, tags, trial(1.3))
+    said, _ = note(monkeypatch, tags, trial(0.8, n_runs=1000))
+    assert "whose result stays `exceeded`: the audit of" in said
+    assert "stands until one of 40,000 runs or more, with --confidence 0.95 or less and the same relation" in said
+    assert json.loads(tags[HISTORY])["times"] == 4
+    tags[HISTORY] = "?"
+    with pytest.raises(Refused, match="Restore it"):
+        note(monkeypatch, tags, trial(0.8))
+
+
+def test_audits_that_end_together_are_all_counted(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags: dict[str, str] = {}
+    client = registry_of(tags)
+    read = client.get_model_version
+
+    def slowly(*version: str) -> object:
+        found = read(*version)
+        time.sleep(0.02)  # the other one would read the same
+        return found
+
+    client.get_model_version = slowly
+    monkeypatch.setattr(audits, "open_tracking", lambda state: client)
+    monkeypatch.setattr(audits, "PAUSE", 0.005)
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda epsilon: note_audit(A_VERSION, trial(epsilon), "run"), [0.8, 0.8, 1.3, 0.8, 0.8]))
+    assert (tags["audit.times"], tags["audit.times_exceeded"]) == ("5", "1")
+
+
+def test_an_audit_that_is_kept_from_noting_says_so(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "PATIENCE", 0.01)
+    with audits._one_at_a_time(), pytest.raises(EnvironmentFault, match="another audit has been noting"):
+        note(monkeypatch, {}, trial(0.8))
+    note(monkeypatch, {}, trial(0.8))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.994, 0.9999999, 1.0, 1.0000001, 1.0004, 1.2])
+def test_figures_never_contradict_the_verdict(share: float) -> None:
+    done = trial(share / 3, claim=Claim(1 / 3))
+    assert (float(done.shown_in_words) > done.audited.claim.epsilon) == done.audited.exceeded
+    assert (float(told_share(done.audited.share).rstrip("%")) > 100) == done.audited.exceeded
+    by_mu = trial(0, subject(unit="user"), Claim(1.0, 1e-6, 0.2366981362912288), mu=share * 0.2366981362912288)
+    assert (float(by_mu.shown_in_words) > 1) == by_mu.audited.exceeded
+    assert len(told_share(0.9449)) == len("94%")
+
+
+def test_what_a_mechanism_that_just_keeps_its_claim_would_show_grows_towards_the_claim() -> None:
+    users = subject(unit="user")
+    for of, claim in ((subject(), Claim(1.0)), (users, Claim(1.0, 1e-6, 0.2367))):
+        few, many = (trial(0.1, of, claim, mu=0.1, n_runs=n).epsilon_of_the_worst for n in (4000, 1_000_000))
+        assert 0 <= few < many < 1
+        assert many > 0.9
+    small = trial(0, claim=Claim(0.01), n_runs=1000)
+    assert small.epsilon_of_the_worst == 0
 
 
 def test_gaussian_noise_is_shown_as_the_epsilon_that_its_mu_makes() -> None:
@@ -103,19 +296,6 @@ def test_gaussian_noise_is_shown_as_the_epsilon_that_its_mu_makes() -> None:
     assert trial(0.1, users, claim, mu=0.0).epsilon_shown == 0.1
     assert not as_charged.audited.exceeded
     assert trial(0.1, users, claim, mu=0.24).audited.exceeded
-
-
-def test_a_bad_result_is_written_first_and_a_good_one_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    for shown, place in ((1.3, 0), (0.8, -1)):
-        written: list[str] = []
-        client = SimpleNamespace(
-            get_model_version=lambda *_: SimpleNamespace(tags={}),
-            set_model_version_tag=lambda model, number, name, value, written=written: written.append(name),
-        )
-        monkeypatch.setattr(audits, "open_tracking", lambda state, client=client: client)
-        note_audit(Version("films.pdp-histogram", "1", "films"), trial(shown), "run")
-        assert written[place] == "audit.result"
-        assert sorted(written) == sorted(tags_after(shown))
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.1])
@@ -216,11 +396,14 @@ def test_an_audit_is_a_run_with_a_figure_and_tags_the_version(registry: State) -
     of_version = subject(version=version, epsilon=0.5)
     for epsilon, result in ((0.7, "exceeded"), (0.4, "within")):
         done = trial(epsilon, of_version, Claim(0.5))
-        run_id = log_audit(done)
+        run_id = log_audit(done, "As on the terminal.")
         note_audit(version, done, run_id)
         run = client.get_run(run_id)
         assert client.get_experiment(run.info.experiment_id).name == AUDITS
-        assert (run.info.run_name, run.info.status) == ("pdp-histogram ε=0.5", "FINISHED")
+        assert run.info.run_name == f"books.pdp-histogram v1: {result}, {epsilon:g} of 0.5"
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["mlflow.note.content"] == "As on the terminal."
+        assert run.data.tags["jali"]
         assert run.data.params["setting.threshold"] == "max"
         assert run.data.params["audit.runs"] == "40000"
         assert run.data.metrics["audit.epsilon_claimed"] == 0.5
@@ -228,11 +411,47 @@ def test_an_audit_is_a_run_with_a_figure_and_tags_the_version(registry: State) -
         assert run.data.metrics["audit.runs_per_minute"] == 120_000
         assert run.data.tags["version"] == "version 1 of books.pdp-histogram"
         assert run.data.tags["audit.result"] == result
+        again = released_subject(version, "pdp-histogram", None).pair
+        assert again == (done.audited.neighbours if result == "exceeded" else None)
         (figure,) = client.list_artifacts(run_id, "figures")
         assert figure.path == "figures/claimed_against_shown.png"
         tags = client.get_model_version("books.pdp-histogram", "1").tags
         assert {name: tags[f"audit.{name}"] for name in ("result", "run")} == {"result": result, "run": run_id}
         assert (tags["audit.epsilon_claimed"], tags["audit.epsilon_shown"]) == ("0.5", f"{epsilon:g}")
     assert (tags["audit.times"], tags["audit.times_exceeded"]) == ("2", "1")
-    assert "1 exceeded it" in (require_not_exceeded(tags) or "")
+    assert "Of 2 audits of this version 1 exceeded" in (require_not_exceeded(tags) or "")
     assert tags["source"] == "books"
+
+
+@needs_mlflow
+def test_a_run_that_cannot_be_finished_is_marked_as_failed(registry: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(auditing, "save_figures", full)
+    with pytest.raises(EnvironmentFault, match="No space left"):
+        log_audit(trial(0.123), "")
+    client = open_tracking(registry)
+    (run,) = client.search_runs([client.get_experiment_by_name(AUDITS).experiment_id], "metrics.`audit.share` = 0.123")
+    assert run.info.status == "FAILED"
+
+
+@needs_mlflow
+def test_a_version_whose_files_are_gone_is_one_sentence_with_a_way_on(registry: State) -> None:
+    files = Path("spoilt.pdp-histogram", "artifacts")
+    for path in (files, files / "release" / RELEASE_FILE):
+        path.rename("away")
+        try:
+            with pytest.raises(
+                EnvironmentFault, match=r"restore them from a backup, or describe .* --epsilon"
+            ) as fault:
+                released_subject(Version("spoilt.pdp-histogram", "1", "spoilt"), "pdp-histogram", None)
+        finally:
+            Path("away").rename(path)
+        assert str(fault.value).startswith("version 1 of spoilt.pdp-histogram: ")
+
+
+@needs_mlflow
+def test_a_version_that_is_deleted_meanwhile_is_one_sentence(registry: State) -> None:
+    with pytest.raises(EnvironmentFault, match=r"version 9 of films\.pdp-histogram"):
+        note_audit(Version("films.pdp-histogram", "9", "films"), trial(0.8), "run")
