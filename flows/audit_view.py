@@ -98,7 +98,7 @@ def reading_lines(trial: Trial) -> list[str]:
     return [
         *lines,
         f"Of a mechanism that hides exactly as much as is claimed, so many runs show about "
-        f"ε={trial.epsilon_of_the_worst:.3g} at best.",
+        f"ε={trial.epsilon_of_the_worst:.2g}.",
         f"More than the claim would be a proof, at {sure}, that it does not hold ({by_chance}). Less is no proof that "
         "it does (docs/guarantees.md#audits).",
     ]

@@ -51,9 +51,9 @@ def _draw_errors(axes: Axes, audited: Audited, colour: str) -> None:
     x, y = shown.false_alarms[::every], shown.misses[::every]
     across, up = (2 * np.sqrt(rate * (1 - rate) / (audited.n_runs / 4)) for rate in (x, y))
     measured = f"measured, ± 2 standard errors:\n{shown.statistic}"
-    axes.errorbar(x, y, up, across, fmt=".", color=colour, elinewidth=0.8, markersize=4, label=measured)
+    axes.errorbar(x, y, up, across, fmt=".", color=colour, elinewidth=0.8, markersize=6, label=measured)
     axes.set(xlabel="false alarms: share of D′ taken for D", ylabel="misses: share of D taken for D′")
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")  # who errs never is on an axis
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right", fontsize=8)
 
