@@ -152,7 +152,7 @@ def _numbers(fitted: Fitted[Any]) -> Doubles:
     row = np.concatenate([array.ravel() for array in arrays.values()], dtype=np.float64, casting="unsafe")
     odd = ~np.isfinite(row) | (np.abs(row) >= EXACT) | ((row == 0) & np.signbit(row))
     n_items = len(fitted.factors.V)
-    oddities = _oddities(row, arrays, n_items) if odd.any() else np.zeros(N_ODDITIES * n_items)
+    oddities = _oddities(row, arrays, n_items) if odd.any() else np.zeros(N_ODDITIES * (n_items + 1))
     finite = np.nan_to_num(row, nan=0.0, posinf=HUGE, neginf=-HUGE)
     return np.concatenate([finite, oddities, _said(_words(fitted, arrays))])
 
@@ -161,7 +161,8 @@ def _items(fitted: Fitted[Any]) -> NDArray[np.int64]:
     """Which item each of these numbers belongs to; -1 where to none."""
     arrays, n_items = _arrays(fitted), len(fitted.factors.V)
     said = len(_said(_words(fitted, arrays)))
-    return np.concatenate([_owners(arrays, n_items), np.repeat(np.arange(n_items), N_ODDITIES), np.full(said, -1)])
+    of_oddities = np.repeat([*range(n_items), -1], N_ODDITIES)
+    return np.concatenate([_owners(arrays, n_items), of_oddities, np.full(said, -1)])
 
 
 def _arrays(fitted: Fitted[Any]) -> dict[str, np.ndarray]:
@@ -182,17 +183,16 @@ def _owners(arrays: Mapping[str, np.ndarray], n_items: int) -> NDArray[np.int64]
 
 
 def _oddities(row: Doubles, arrays: Mapping[str, np.ndarray], n_items: int) -> Doubles:
-    """What the numbers do not show: how many of an item's are none, infinite, a negative zero; where integers end.
+    """What the numbers do not show: how many are none, infinite, a negative zero; what integers end in.
 
-    Shape (N_ODDITIES * n_items,); those of no item are left out, but for what large integers end in.
+    Shape (N_ODDITIES * (n_items + 1),): of each item, and last of what belongs to none.
     """
-    owners = _owners(arrays, n_items)
+    owners = _owners(arrays, n_items) % (n_items + 1)
     masks = (np.isnan(row), np.isinf(row), (row == 0) & np.signbit(row))
-    counts = [np.bincount(owners[mask & (owners >= 0)], minlength=n_items) for mask in masks]
+    counts = [np.bincount(owners[mask], minlength=n_items + 1) for mask in masks]
     ends = [np.ravel(array) % 2**26 if array.dtype.kind in "iu" else np.zeros(array.size) for array in arrays.values()]
     all_ends = np.concatenate(ends, dtype=np.float64, casting="unsafe")
-    of_items = np.bincount(owners[owners >= 0], all_ends[owners >= 0], minlength=n_items)
-    return np.stack([*counts, of_items], axis=1).ravel().astype(np.float64)
+    return np.stack([*counts, np.bincount(owners, all_ends, n_items + 1)], axis=1).ravel().astype(np.float64)
 
 
 def _words(fitted: Fitted[Any], arrays: Mapping[str, np.ndarray]) -> str:

@@ -239,7 +239,7 @@ def test_the_numbers_of_a_run_are_all_that_a_release_holds() -> None:
     numbers = [again.factors.V, again.factors.offset, *again.statistics.values(), again.factors.precision]
     own = np.concatenate([array.ravel() for array in numbers])
     assert first.numbers[0, : len(own)].tolist() == own.tolist()
-    in_words = slice(len(own) + 4 * ratings.n_items, None)
+    in_words = slice(len(own) + 4 * (ratings.n_items + 1), None)
     assert first.numbers[0, in_words].size > 50
     for side in (first, second):
         assert (side.numbers[:, in_words] == first.numbers[0, in_words]).all(), "what is said is always the same"
@@ -272,6 +272,8 @@ LEAKS: dict[str, Callable[[Fitted[Any], bool], dict[str, Any]]] = {
     "infinity's sign": infinite,
     "zero's sign": lambda fitted, rated: {"statistics": {"s": np.array([-0.0 if rated else 0.0] * 3)}},
     "a large integer's end": lambda fitted, rated: {"statistics": {"s": np.array([2**60 + rated] * 3)}},
+    "no number, of no item": lambda fitted, rated: {"statistics": {"s": np.array([np.nan if rated else 0.0])}},
+    "a large integer's end, of no item": lambda fitted, rated: {"statistics": {"s": np.array([2**60 + rated])}},
     "a name": lambda fitted, rated: {"statistics": {f"s{int(rated)}": np.zeros(3)}},
     "a shape": lambda fitted, rated: {"statistics": {"s": np.zeros((3, 2) if rated else (2, 3))}},
     "a kind": lambda fitted, rated: {"statistics": {"s": np.zeros(3, np.int64 if rated else np.float64)}},
