@@ -8,16 +8,13 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version as version_of
-from math import exp
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from scipy.special import ndtr
 
 from models.audit.audit import Audited, audit
-from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
 from models.audit.neighbours import Neighbours
 from models.batch import IN_ONE_BATCH
 from models.candidate import Candidate
@@ -126,19 +123,9 @@ class Trial:
 
     @property
     def epsilon_of_the_worst(self) -> float:
-        """What so many runs show at best, about, of a mechanism that hides exactly as much as is claimed.
-
-        That is randomised response between the two sides, or Gaussian noise where that is charged.
-        """
-        audited, claim = self.audited, self.audited.claim
-        n = audited.n_runs // 4
-        n_bounds = 1 if claim.gaussian is None else 2
-        error = share_of_error(audited.confidence, audited.shown.n_statistics * n_bounds)
-        if claim.gaussian is not None:
-            hits, misses = (round(n * float(ndtr(side * claim.gaussian / 2))) for side in (1, -1))
-            return self._epsilon_of(float(gaussian_bound(hits, misses, n, error)))
-        misses = round(n / (1 + exp(claim.epsilon)))
-        return float(epsilon_bound(n - misses, misses, n, error, claim.delta))
+        """What so many runs show, about, of a mechanism that hides exactly as much as is claimed."""
+        worst = self.audited.of_the_worst
+        return worst if self.audited.claim.gaussian is None else self._epsilon_of(worst)
 
     def _epsilon_of(self, mu: float) -> float:
         claim = self.audited.claim

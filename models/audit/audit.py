@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import get_args
 
 import numpy as np
+from scipy.special import ndtr
 from threadpoolctl import threadpool_limits
 
 from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
@@ -104,6 +106,20 @@ class Audited:
     @property
     def exceeded(self) -> bool:
         return self.share > 1
+
+    @property
+    def of_the_worst(self) -> float:
+        """What so many runs show, about, of a mechanism that hides exactly as much as is claimed.
+
+        That is mu of Gaussian noise where that is charged; else epsilon of randomised response between the two sides.
+        """
+        n, claim = self.n_runs // 4, self.claim
+        error = _error(claim, self.confidence, self.shown.n_statistics)
+        if claim.gaussian is not None:
+            hits, misses = (round(n * float(ndtr(side * claim.gaussian / 2))) for side in (1, -1))
+            return float(gaussian_bound(hits, misses, n, error))
+        misses = round(n / (1 + exp(claim.epsilon)))
+        return float(epsilon_bound(n - misses, misses, n, error, claim.delta))
 
 
 def audit(
@@ -197,7 +213,7 @@ def _require_known(specification: PrivacySpecification, relation: Relation, conf
 
 def require_enough(claim: Claim, n_runs: int, confidence: float) -> None:
     """Raise SpecError where so many runs could not contradict the claim even of an open book."""
-    needed = runs_needed(claim, confidence, len(LEARNERS) * len(_bounds(claim)))
+    needed = runs_needed(claim, _error(claim, confidence, len(LEARNERS)))
     if needed is None:
         raise SpecError(
             f"to contradict epsilon {claim.epsilon:g} with confidence {confidence:g} takes more than {MOST_RUNS:,} "
@@ -275,7 +291,7 @@ def shown_by(
 ) -> Shown:
     """Learn events from half of the runs, and count them in the other half."""
     bounds = _bounds(claim)
-    error = share_of_error(confidence, len(learners) * len(bounds))
+    error = _error(claim, confidence, len(learners))
     learning, testing = ([side.part(*half) for side in (first, second)] for half in ((0, 0.5), (0.5, 1)))
     varies = np.any([side.numbers != learning[0].numbers[0] for side in learning], axis=(0, 1))
     if not varies.any():
@@ -316,6 +332,11 @@ class Event:
         favoured, other = (first, second) if self.favours_first else (second, first)
         thresholds = _thresholds(self.sign * favoured, self.sign * other)
         return _rate_from(self.sign * other, thresholds), 1 - _rate_from(self.sign * favoured, thresholds)
+
+
+def _error(claim: Claim, confidence: float, n_statistics: int) -> float:
+    """What each rate of each event may err with: every statistic has an event for all that can be contradicted."""
+    return share_of_error(confidence, n_statistics * len(_bounds(claim)))
 
 
 def _bounds(claim: Claim) -> dict[str, Bound]:

@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 from dp_accounting import GaussianDpEvent
 
-from models.audit.bounds import epsilon_bound, gaussian_bound, share_of_error
+from models.audit.bounds import epsilon_bound, gaussian_bound
 from models.audit.neighbours import Neighbours
 from models.errors import SpecError
 from models.privacy.specification import PrivacySpecification, Relation
@@ -67,13 +67,14 @@ MOST_RUNS = 1_000_000
 """A quarter of an hour of pdp-histogram's; of dp-pmf's some hours."""
 
 
-def runs_needed(claim: Claim, confidence: float, n_tests: int) -> int | None:
+def runs_needed(claim: Claim, error: float) -> int | None:
     """How many runs it takes at the least to show that a release which hides nothing exceeds the claim.
 
+    Args:
+      error: what each of the two rates of an event may err with.
     Returns:
       Runs of both data sets, learning and testing; None if it is more than MOST_RUNS.
     """
-    error = share_of_error(confidence, n_tests)
 
     def shows(n: int) -> bool:
         book = (n, 0, n, error)

@@ -204,10 +204,10 @@ def test_neighbours_that_nobody_knows_how_to_make_up_are_refused() -> None:
 
 @pytest.mark.parametrize("claim", [Claim(0.1), Claim(1.0), Claim(5.0), Claim(1.0, 1e-6), Claim(1.0, 1e-6, 0.2367)])
 def test_so_many_runs_contradict_an_open_book_and_one_less_does_not(claim: Claim) -> None:
-    needed = runs_needed(claim, 0.95, 5)
+    error = share_of_error(0.95, 5)
+    needed = runs_needed(claim, error)
     assert needed is not None
     assert needed % 4 == 0  # two sides, learning and testing
-    error = share_of_error(0.95, 5)
 
     def contradicted(n: int) -> bool:
         by_mu = claim.gaussian is not None and gaussian_bound(n, 0, n, error) > claim.gaussian
@@ -223,7 +223,7 @@ def test_too_few_runs_say_how_many_are_needed_and_too_large_an_epsilon_that_none
     require_enough(Claim(1.0), 1000, 0.95)
     with pytest.raises(SpecError, match="at least 1,000"):
         require_enough(Claim(1.0), 999, 0.95)
-    assert runs_needed(Claim(30.0), 0.95, 5) is None
+    assert runs_needed(Claim(30.0), share_of_error(0.95, 5)) is None
     with pytest.raises(SpecError, match=f"more than {MOST_RUNS:,} runs"):
         require_enough(Claim(30.0), MOST_RUNS, 0.95)
 
