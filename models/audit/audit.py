@@ -152,7 +152,9 @@ def audit(
       SpecError: nothing finite is promised, no such neighbours are known, or so few runs could show nothing.
     """
     relation, scale = relation or recommender.relation, coarse(scale)
-    candidates = [] if pair else require_conclusive(recommender, specification, relation, scale, n_runs, confidence)
+    candidates = require_conclusive(
+        recommender, specification, relation, scale, n_runs, confidence, [pair] if pair else None
+    )
     mechanism = Mechanism(
         recommender,
         specification,
@@ -181,14 +183,17 @@ def require_conclusive(
     scale: RatingScale,
     n_runs: int,
     confidence: float,
+    given: list[Neighbours] | None = None,
 ) -> list[Neighbours]:
     """The pairs that an audit begins with, if it could conclude anything.
 
+    Args:
+      given: these pairs, instead of those to search among.
     Raises:
       SpecError: as `audit`.
     """
     _require_known(specification, relation, confidence)
-    candidates = [
+    candidates = given or [
         *recommender.worst_neighbours(specification, relation, scale),
         *small_hostile(specification, relation, scale, batches=recommender.batches),
     ]

@@ -195,9 +195,11 @@ def test_neighbours_that_nobody_knows_how_to_make_up_are_refused() -> None:
         audit(PDPHistogram(), UNIFORM, relation="local")
     with pytest.raises(SpecError, match="a relation is one of add_or_remove, replace_value, local; found"):
         audit(PDPHistogram(), UNIFORM, relation="replace")  # type: ignore[arg-type]
+    pair = next(small_hostile(UNIFORM, "add_or_remove", STARS, batches=True))
     for confidence in (0.5, 1.0, 95.0, float("nan")):
-        with pytest.raises(SpecError, match=r"confidence is between 0\.5 and 1"):
-            audit(PDPHistogram(), UNIFORM, confidence=confidence)
+        for given in (None, pair):
+            with pytest.raises(SpecError, match=r"confidence is between 0\.5 and 1"):
+                audit(PDPHistogram(), UNIFORM, confidence=confidence, pair=given)
     with pytest.raises(SpecError, match="with unit user the relation of an audit is add_or_remove"):
         audit(PDPHistogram(), PrivacySpecification(epsilon=1, unit="user"), relation="replace_value")
 
