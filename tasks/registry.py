@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
 """Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
 
+CHAMPION, PREVIOUS = "champion", "previous"
+"""Aliases of the registered model that is served: what answers now, and what a rollback brings back."""
+
+
+def serving_name(source: str) -> str:
+    """The registered model into which versions are promoted: who may promote need not be who may publish."""
+    return f"{source}.serving"
+
 
 def released_versions(client: MlflowClient, source: str) -> list[ModelVersion]:
     """Every version of the source's recommenders that a ledger paid for."""
