@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import typer
-from pydantic import BaseModel, Field, ValidationError
 
 from flows.names import require_source_name
 from models.errors import EnvironmentFault, JaliError, Refused, SpecError, quoted, shown
 from serving.follow import Follower
 from serving.listening import listening_socket
-from tasks.champion import start_watcher
+from tasks.watcher import start_watcher
 
 ERRORS: dict[int, type[JaliError]] = {1: Refused, 2: SpecError, 3: EnvironmentFault}
 
 
-class Serving(BaseModel, frozen=True, extra="forbid"):
-    """What to serve, and to whom."""
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, where, and to which sites' pages besides."""
 
-    source: str | None = None
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65535)
-    origins: tuple[str, ...] = ()
+    source: str | None
+    host: str
+    port: int
+    origins: tuple[str, ...]
 
 
 def serving_of(source: str | None, host: str, port: str, origins: list[str]) -> Serving:
@@ -34,16 +36,13 @@ def serving_of(source: str | None, host: str, port: str, origins: list[str]) -> 
       SpecError: something is no name of a source, no port or no origin.
     """
     for origin in origins:
-        scheme, separator, rest = origin.partition("://")
-        if origin != "*" and (scheme not in ("http", "https") or not separator or not rest or "/" in rest):
+        if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
             raise SpecError(
                 f"--allow-origin takes an origin such as https://films.example, or *; found {quoted(origin)}."
             )
-    try:
-        name = require_source_name(source) if source is not None else None
-        return Serving(source=name, host=host, port=port, origins=tuple(origins))
-    except ValidationError:
-        raise SpecError(f"--port is a whole number from 0 to 65535; found {quoted(port)}.") from None
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 1 << 16):
+        raise SpecError(f"--port is a whole number from 0 to 65535; found {quoted(port)}.")
+    return Serving(require_source_name(source) if source is not None else None, host, int(port), tuple(origins))
 
 
 def serve(asked: Serving) -> None:

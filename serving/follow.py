@@ -9,10 +9,6 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from serving.words import Word
-
 if TYPE_CHECKING:
     from serving.service import Service
 
@@ -48,6 +44,10 @@ class Follower:
             self._watcher.wait()
 
     def _hear(self, service: Service) -> None:
+        from pydantic import ValidationError  # late: the watcher is to start before this is imported
+
+        from serving.words import Word
+
         pause = 1.0
         while True:
             assert self._watcher.stdout is not None

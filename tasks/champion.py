@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 PAUSE = 1.0
 """Seconds between two looks at the registry."""
-PATIENCE = 2.0
+PATIENCE = 1.5
 """Seconds after which what was served last is served again, if MLflow has not answered by then."""
 ANEW = 10.0
 """Seconds after which a version that could not be fetched is tried again."""
@@ -42,21 +41,6 @@ PUBLIC_TAGS = ("promotion.condition",)
 """Of a version's tags: what those who ask may read. Who promoted it and why is not for them."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's codes for a model that is not there, and for one without such an alias."""
-IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
-"""It looks again in a second anyway."""
-
-
-def start_watcher(source: str | None) -> subprocess.Popen[bytes]:
-    """A process that says words about `source`, or about the only one there is."""
-    # -P: a folder called mlflow in the working folder is not what is to be imported
-    return subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-P", "-m", "tasks.champion", *([source] if source else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=None if os.environ.get("JALI_DEBUG") else subprocess.DEVNULL,
-        env={**os.environ, **IMPATIENT},
-        start_new_session=True,  # a Ctrl-C is for the server; this ends when the server has
-    )
 
 
 class Cache:
@@ -127,15 +111,6 @@ class Cache:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def cached_sources(state: State) -> list[str]:
-    """Those of which a champion is kept here."""
-    return sorted(pointer.parent.name for pointer in _caches(state).glob("*/champion.json"))
-
-
-def _caches(state: State) -> Path:
-    return state.folder / "serving"
-
-
 def _digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (ARRAYS_FILE, RELEASE_FILE)}
 
@@ -162,10 +137,10 @@ class Watch:
 
     def look(self) -> Word:
         """What the registry says now. Raises nothing."""
-        from mlflow.exceptions import MlflowException
+        if self._state.tracks_locally and not self._state.tracking_database.exists():  # MLflow would make its tables
+            return self._lost("MLflow's database is gone") if self._cached() else self._absent()
+        from mlflow.exceptions import MlflowException  # seconds to import
 
-        if self._state.tracks_locally and not self._state.tracking_database.exists():
-            return self._absent()  # MLflow would make its tables
         try:
             client = self._open()
             if self._source is None:
@@ -189,10 +164,22 @@ class Watch:
             self._client = mlflow.MlflowClient()
         return self._client
 
+    def _cache_of(self, source: str) -> Cache:
+        return Cache(self._caches / source)
+
     @property
     def _cache(self) -> Cache:
         assert self._source is not None
-        return Cache(_caches(self._state) / self._source)
+        return self._cache_of(self._source)
+
+    @property
+    def _caches(self) -> Path:
+        return self._state.folder / "serving"
+
+    def _cached(self) -> list[str]:
+        """The sources of which a champion is kept here, among those to be served."""
+        kept = sorted(pointer.parent.name for pointer in self._caches.glob("*/champion.json"))
+        return kept if self._source is None else [source for source in kept if source == self._source]
 
     def _word_of(self, version: ModelVersion) -> Word:
         now = f"{_identity(version)} {[version.tags.get(name) for name in PUBLIC_TAGS]}"
@@ -228,12 +215,12 @@ class Watch:
 
     def _lost(self, what: str) -> Word:
         """MLflow is down: what was served last is served on."""
-        sources = [self._source] if self._source else cached_sources(self._state)
+        sources = self._cached()
         if len(sources) > 1:
             return Word(in_touch=False, problem=_which(sources), refusal=2)
         champion = None
         if sources:
-            champion = self._kept[1] if self._kept else Cache(_caches(self._state) / sources[0]).champion()
+            champion = self._kept[1] if self._kept else self._cache_of(sources[0]).champion()
         if champion is None:
             problem = f"{what}, and no champion is kept here from before. Start MLflow, or mend MLFLOW_TRACKING_URI."
             return Word(in_touch=False, problem=problem, refusal=3)
