@@ -23,7 +23,6 @@ from serving.service import Served, Service
 UNKNOWN = "these are the predictions for somebody of whom nothing is known, what most people like."
 NOBODY = f"No ratings were given: {UNKNOWN}"
 STRANGER = f"None of the rated items is in the catalogue: {UNKNOWN}"
-READ = ["GET", "HEAD"]
 SENTENCES = {
     400: "the request cannot be read. Send a JSON object in UTF-8.",
     404: "there is nothing at this address; /docs says what there is.",
@@ -115,21 +114,21 @@ def _answer(served: Served, ratings: Sequence[Any], answer: models.release.Answe
 
 def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text.encode(), status, headers, "application/json")
+    return Response(text.encode(errors="backslashreplace"), status, headers, "application/json")
 
 
 def _add_release(app: FastAPI, service: Service) -> None:
-    @app.api_route("/release/items.safetensors", methods=READ, response_class=Response, operation_id="items")
+    @app.get("/release/items.safetensors", response_class=Response)
     async def items(request: Request) -> Response:
         """V, the offsets, and the noisy statistics behind them, where there are such."""
         return _file(_served(service), request, models.release.ARRAYS_FILE, "application/octet-stream")
 
-    @app.api_route("/release/release.json", methods=READ, response_class=Response, operation_id="release")
+    @app.get("/release/release.json", response_class=Response)
     async def release(request: Request) -> Response:
         """Catalogue, scale, fold-in weights and guarantee. Belongs to the items of the same Jali-Version."""
         return _file(_served(service), request, models.release.RELEASE_FILE, "application/json")
 
-    @app.api_route("/guarantee", methods=READ, operation_id="guarantee")
+    @app.get("/guarantee")
     async def guarantee() -> Response:
         """What is promised to those whose ratings were learned from, and under which conditions."""
         return _json(_served(service).guarantee)
@@ -145,12 +144,12 @@ def _file(served: Served, request: Request, name: str, media_type: str) -> Respo
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    @app.api_route("/healthz", methods=READ, operation_id="healthz")
+    @app.get("/healthz")
     async def healthz() -> Response:
         """The process lives."""
         return _json({"alive": True})
 
-    @app.api_route("/readyz", methods=READ, operation_id="readyz")
+    @app.get("/readyz")
     async def readyz() -> Response:
         """Which release is loaded, and whether the registry answers. Without one, 503."""
         served = service.served
@@ -165,11 +164,11 @@ def _add_state(app: FastAPI, service: Service) -> None:
             200 if served else 503,
         )
 
-    @app.api_route("/metrics", methods=READ, response_class=Response, operation_id="metrics")
+    @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """For Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.api_route("/docs", methods=READ, include_in_schema=False)
+    @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return HTMLResponse(PAGE, headers={"Content-Security-Policy": PAGE_POLICY})

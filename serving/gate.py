@@ -63,6 +63,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # uvicorn, which has the scope as it was, sends no body
         began = perf_counter()
         status = "gone"
 

@@ -94,8 +94,10 @@ def sentence_about(errors: Sequence[Any]) -> tuple[int, str]:
     if first["type"] == "json_invalid" or first["loc"] == ("body",):
         return 400, 'the body is a JSON object, such as {"ratings": [{"item": "50", "rating": 5}]}.'
     if first["type"] == "extra_forbidden":
-        return 422, f"there is a field{_within(place)} that is none of this request's. Leave it out."
+        outside = [part for part in place if isinstance(part, int) or part != first["loc"][-1]]
+        return 422, f"there is a field{_within(outside)} that is none of this request's. Leave it out."
     field = next((part for part in reversed(place) if isinstance(part, str)), "ratings")
+    field = "item" if field == "items" and place[-1] != "items" else field
     if first["type"] == "missing":
         return 422, f"{field} is missing{_within(place[:-1])}: {SENTENCES[field]}."
     return 422, f"{SENTENCES[field]}; something else is{_within(place) or ' there'}."
