@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -58,6 +60,8 @@ def serve(asked: Serving) -> None:
         from serving.server import make_server
         from serving.service import Service
 
+        if not os.environ.get("JALI_DEBUG"):
+            logging.disable(logging.CRITICAL)  # a library's line could quote a request
         service = Service(tell=_tell, stop=lambda: setattr(server, "should_exit", True))
         server = make_server(make_app(service, asked.origins))
         _tell(f"{_address(listening)} answers as soon as a release is loaded. Press Ctrl-C to stop.")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,9 +68,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: ASGIApp) -> Server:
-    """A server of the application; `run` with a socket that listens. It logs nothing: a log could quote a request."""
-    if not os.environ.get("JALI_DEBUG"):
-        logging.disable(logging.CRITICAL)
+    """A server of the application; `run` with a socket that listens."""
     return Server(
         uvicorn.Config(
             app,
