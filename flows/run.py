@@ -16,6 +16,7 @@ from flows.batches import batch_bill, require_batches
 from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
+from flows.refusals import named_refusals
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
@@ -85,6 +86,7 @@ class PromptThreads(ThreadPoolTaskRunner):
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
+@named_refusals
 def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     remember_termination()
