@@ -429,6 +429,41 @@ def fetch_command(
             typer.echo(line)
 
 
+@app.command("schedule")
+def schedule_command(
+    config: ConfigFile = None,
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="'M H D M W'", help="When, as cron writes it; UTC.")
+    ] = None,
+    timezone: Annotated[str | None, typer.Option("--timezone", metavar="NAME", help="Such as Europe/Vienna.")] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Or again and again: 5m, 2h, 1d.")
+    ] = None,
+    source: SourceName = None,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Promote what a run published, if the gates let it.")
+    ] = False,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="SOURCE", help="Let none begin for now.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="SOURCE", help="Go on after --pause.")] = None,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="SOURCE", help="Forget a schedule.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="What there is, and when it runs next.")] = False,
+    work: Annotated[
+        bool, typer.Option("--work", help="Run what is due here, also where PREFECT_API_URL is set.")
+    ] = False,
+) -> None:
+    """Run again and again: batches, so that no rating pays twice.
+
+    One schedule for each source. Without PREFECT_API_URL it keeps a Prefect server and a worker until Ctrl-C; alone,
+    `jali schedule` does that for the schedules there are. For example: jali schedule jali.yaml --cron "0 3 * * *"
+    """
+    with exit_codes("the schedules stay; `jali schedule` goes on with them."):
+        from flows.schedule_command import Asked, schedule
+
+        schedule(
+            Asked(config, cron, timezone, every, source, promote, pause, resume, remove, listing, work), prepared()
+        )
+
+
 @app.command("ui")
 def ui_command() -> None:
     """Open the MLflow and Prefect UIs, until Ctrl-C."""

@@ -19,6 +19,8 @@ from models.errors import (
     SpecError,
     ValidationFailed,
 )
+from tasks.flow_runs import noted
+from tasks.state import current_state
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -37,6 +39,7 @@ NAMES: dict[type[JaliError], str] = {
 def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Result]:
     """Under `@flow`: end in a named state what a JaliError ends. Whoever called the flow gets the error all the same.
 
+    And before anything else mark the runs that were killed.
     Of any other exception Prefect is told the kind alone, for its text may quote what it met. No state keeps the
     error itself: Prefect stores what a state holds only of flows that persist results, and none of ours does.
     """
@@ -44,7 +47,8 @@ def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Resu
     @wraps(flow_function)
     def named(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         try:
-            return flow_function(*args, **kwargs)
+            with noted(current_state()):
+                return flow_function(*args, **kwargs)
         except Exception as error:
             failed: State[Result] = Failed(name=state_name(error), message=_sentence(error), data=error)
         return cast(Result, failed)  # Prefect raises what it holds
