@@ -8,7 +8,7 @@ from inspect import signature
 from typing import ParamSpec, TypeVar, cast
 
 from prefect import State
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 
 from models.errors import (
     AnotherRun,
@@ -39,7 +39,8 @@ NAMES: dict[type[JaliError], str] = {
 def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Result]:
     """Under `@flow`: end in a named state what a JaliError ends. Whoever called the flow gets the error all the same.
 
-    And before anything else mark the runs that were killed.
+    And before anything else mark the runs that were killed. A flow that comes to its end says so with the `sentence`
+    of what it returns, if that has one: Prefect stores it, so public things alone.
     Of any other exception Prefect is told the kind alone, for its text may quote what it met. No state keeps the
     error itself: Prefect stores what a state holds only of flows that persist results, and none of ours does.
     """
@@ -48,10 +49,13 @@ def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Resu
     def named(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         try:
             with noted(current_state()):
-                return flow_function(*args, **kwargs)
+                returned = flow_function(*args, **kwargs)
         except Exception as error:
             failed: State[Result] = Failed(name=state_name(error), message=_sentence(error), data=error)
-        return cast(Result, failed)  # Prefect raises what it holds
+            return cast(Result, failed)  # Prefect raises what it holds
+        if sentence := getattr(returned, "sentence", None):
+            return cast(Result, Completed(message=sentence, data=returned))
+        return returned
 
     # Prefect looks the parameters' types up by their names, and would look for them here.
     named.__signature__ = signature(flow_function, eval_str=True)  # type: ignore[attr-defined]

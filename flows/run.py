@@ -17,12 +17,13 @@ from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
 from flows.refusals import named_refusals
+from flows.run_view import offered, results_shown
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
-from tasks.artifacts import leave_ledger_task
+from tasks.artifacts import leave_ledger_task, leave_results_task
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
 from tasks.ledger import Ledger, Reservation
@@ -68,6 +69,14 @@ class Done:
 
     results: list[Result]
     finished: list[Finished]
+    promotion: str = ""
+    """What became of what was published, where it was offered for promotion."""
+
+    @property
+    def sentence(self) -> str:
+        """For Prefect: what was published."""
+        names = [f"{result.candidate.name} v{result.version}" for result in self.results if result.version]
+        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", self.promotion]))
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -131,7 +140,8 @@ def run(job: Job, promote: bool = False) -> Done:
         if any(result.version for result in results):
             entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
             leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
-    return Done(results, finished)
+        leave_results_task(job.source, *results_shown(job.source, results, run_ids))
+    return Done(results, finished, promotion=offered(job.source, results) if promote else "")
 
 
 def finish_interrupted_runs(job: Job) -> list[Finished]:

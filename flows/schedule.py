@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from flows.job import Job, candidates, make_job, read_config
 from flows.run import bill, releasable
+from flows.run_view import require_one_to_promote
 from models.errors import BudgetExceeded, SpecError, quoted
 from tasks.addresses import is_web
 from tasks.deployments import Timing, next_times
@@ -90,7 +91,7 @@ def _require_timezone(name: str) -> str:
     raise fault
 
 
-def scheduled_job(config: str, source: str | None) -> Job:
+def scheduled_job(config: str, source: str | None, *, promote: bool = False) -> Job:
     """The job of a configuration file, for runs that nobody watches: batches unless it says `batch: false`, and paths
     that mean the same in every folder.
 
@@ -101,6 +102,8 @@ def scheduled_job(config: str, source: str | None) -> Job:
     if source is not None:
         told["source"] = source
     job = _in_batches(told) if "batch" not in told else make_job(told)
+    if promote:
+        require_one_to_promote(job.recommenders, publishes=job.publish)
     for table in (job.ratings, job.privacy.preferences):
         if table is not None and table.checksum is not None:
             raise SpecError(

@@ -82,7 +82,7 @@ def _understood(asked: Asked) -> tuple[Job, Timing] | None:
     from flows.schedule import scheduled_job, timing_of
 
     timing = timing_of(asked.cron, asked.timezone, asked.every)
-    return scheduled_job(asked.config, asked.source), timing
+    return scheduled_job(asked.config, asked.source, promote=asked.promote), timing
 
 
 def _changed(asked: Asked) -> None:

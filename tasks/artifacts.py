@@ -27,9 +27,27 @@ def leave_ledger(
     figure = f"![What was spent on {source}](data:image/png;base64,{b64encode(picture.getvalue()).decode()})"
     create_markdown_artifact(
         "\n".join([figure, "", *(f"- {line}" for line in lines), "", *table]),
-        key=f"ledger-{re.sub('[^a-z0-9]+', '-', source.lower()).strip('-')}-{crc32(source.encode()):08x}",
+        key=_key("ledger", source),
         description=f"What was spent on {source}, and what is left",
     )
+
+
+@guarded("Leaving the results in Prefect")
+def leave_results(source: str, headings: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> None:
+    """What a run made of a source as an artifact, a version for every run: a table, and lines below it."""
+    from prefect.artifacts import create_markdown_artifact
+
+    table = [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
+    create_markdown_artifact(
+        "\n".join([*table, "", *(f"- {line}" for line in lines)]),
+        key=_key("results", source),
+        description=f"What the run made of {source}, and where it is in MLflow",
+    )
+
+
+def _key(what: str, source: str) -> str:
+    """An artifact's: Prefect takes small letters, digits and hyphens."""
+    return f"{what}-{re.sub('[^a-z0-9]+', '-', source.lower()).strip('-')}-{crc32(source.encode()):08x}"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -37,3 +55,4 @@ def _row(cells: Sequence[str]) -> str:
 
 
 leave_ledger_task = unstored_task(leave_ledger, "leave the ledger in Prefect")
+leave_results_task = unstored_task(leave_results, "leave the results in Prefect")

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from models.candidate import Candidate
 from models.errors import EnvironmentFault
 from models.papers.experiment import VARIANTS, Cell, Experiment, Outcome
+from tasks.addresses import is_web
 from tasks.figures import error_cdf_figure, experiment_figure, rmse_figure, save_figures
 from tasks.guard import guarded
 from tasks.state import State, current_state, without_credentials
@@ -84,6 +86,16 @@ def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> s
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     return experiment_id(client, name, note, state)  # another run was faster
+
+
+def place_in_mlflow(words: str, page: str) -> str:
+    """In Markdown, a link to a page of MLflow where that has an address; the words alone where `jali ui` gives it one.
+
+    Args:
+      page: behind the `#`, such as `runs/ID`.
+    """
+    address = without_credentials(current_state().tracking_uri)
+    return f"[{words}]({address.rstrip('/')}/#/{quote(page)})" if is_web(address) else words
 
 
 def as_params(values: Mapping[str, str]) -> list[Param]:
