@@ -26,6 +26,7 @@ from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task, leave_results_task
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
+from tasks.kept_folds import evaluated_fold_task, fold_places, forget_folds
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import SPENT, Charge
 from tasks.loading import load_task
@@ -36,7 +37,7 @@ from tasks.registry import require_same_ledger_task
 from tasks.runs import RunFolder, paying
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
-from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
+from tasks.training import Deal, Evaluation, deal_task, fit_and_keep_task
 from tasks.turns import one_at_a_time
 from tasks.unstored import whole
 from tasks.validation import validate_task
@@ -122,7 +123,7 @@ def run(job: Job, promote: bool = False) -> Done:
             require_unfamiliar_task(current_state(), job.source, whole(ratings))
         if job.batch:
             ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
-        evaluations = cross_validate(ratings, chosen, job.folds)
+        evaluations = cross_validate(job.source, ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
         stage("Fitting with exact noise and publishing", len(chosen))
@@ -140,6 +141,7 @@ def run(job: Job, promote: bool = False) -> Done:
         if any(result.version for result in results):
             entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
             leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
+        forget_folds(current_state(), job.source)
         leave_results_task(job.source, *results_shown(job.source, results, run_ids))
     return Done(results, finished, promotion=offered(job.source, results) if promote else "")
 
@@ -216,14 +218,18 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     return tuple(charges)
 
 
-def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
-    """One task per recommender and fold, in parallel."""
+def cross_validate(source: str, ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
+    """One task per recommender and fold, in parallel; folds that a run before had finished are taken as they are."""
     stage("Cross-validating", n_folds * len(chosen))
     dealt: Deal = deal_task(whole(ratings), n_folds)
+    fits = [(c.recommender, c.specification) for c in chosen]
+    places = fold_places(current_state(), source, ratings, fits, n_folds)
     futures = {
-        evaluate_fold_task.submit(c.recommender, whole(ratings), c.specification, whole(dealt), fold): c.name
+        evaluated_fold_task.submit(
+            c.recommender, whole(ratings), c.specification, whole(dealt), fold, kept[fold]
+        ): c.name
         for fold in range(n_folds)
-        for c in chosen
+        for c, kept in zip(chosen, places, strict=True)
     }
     for _ in as_completed(list(futures)):
         step()
