@@ -50,4 +50,6 @@ def require_same_ledger(source: str, ledger: Ledger) -> None:
     ledger.require_holds(heads, [version.tags[RESERVATION] for version in versions])
 
 
-require_same_ledger_task = unstored_task(require_same_ledger, "compare the ledger with the registry")
+require_same_ledger_task = unstored_task(
+    require_same_ledger, "compare the ledger with the registry", spends_nothing=True
+)

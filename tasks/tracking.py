@@ -200,7 +200,7 @@ def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evalua
     client.log_batch(run_id, metrics, as_params({**candidate.params, "folds": str(n_folds)}))
 
 
-require_tracking_task = unstored_task(require_tracking, "open MLflow")
+require_tracking_task = unstored_task(require_tracking, "open MLflow", spends_nothing=True)
 log_evaluations_task = unstored_task(log_evaluations, "log evaluations")
 log_spending_task = unstored_task(log_spending, "log spending")
 log_reproduction_task = unstored_task(log_reproduction, "log reproduction")
