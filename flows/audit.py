@@ -13,6 +13,7 @@ from flows.exits import remember_termination
 from flows.job import Privacy, specification_of
 from flows.names import source_name
 from flows.options import assigned, policy_read
+from flows.refusals import named_refusals
 from models.audit.audit import DEFAULT_RUNS, FIVE_STARS, require_conclusive
 from models.audit.claim import MOST_RUNS
 from models.candidate import Candidate
@@ -165,6 +166,7 @@ def _require_promise(recommender: Recommender, epsilon: float | None) -> None:
 
 
 @flow(name="jali audit", flow_run_name="{request.recommender}", persist_result=False)
+@named_refusals
 def audit(request: Request) -> Done:
     """Find what to audit, try to exceed its claim, keep what came out."""
     remember_termination()

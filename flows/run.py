@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from flows.batches import batch_bill, require_batches
 from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
+from flows.refusals import named_refusals
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task
-from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
 from tasks.ledger import Ledger, Reservation
@@ -36,6 +36,7 @@ from tasks.runs import RunFolder, paying
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
 from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
+from tasks.turns import one_at_a_time
 from tasks.unstored import whole
 from tasks.validation import validate_task
 
@@ -85,6 +86,7 @@ class PromptThreads(ThreadPoolTaskRunner):
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
+@named_refusals
 def run(job: Job) -> Done:
     """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
     remember_termination()
@@ -97,8 +99,7 @@ def run(job: Job) -> Done:
     finished = finish_interrupted_runs(job)
     before = paid_before(job, chosen, finished)
     to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
-    alone = one_at_a_time(job.source) if job.batch else nullcontext()
-    with alone, reserved(ledger, job, to_release) as (own, reservations):
+    with one_at_a_time(job.source), reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")

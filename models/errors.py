@@ -5,6 +5,7 @@ JaliError
 ├── Refused            1  the rules were understood and the answer is no
 │   ├── ValidationFailed   the ratings broke an expectation
 │   ├── BudgetExceeded     there is not enough privacy budget left
+│   ├── AnotherRun         another process is at work on the same data
 │   ├── NotReleasable      something unpaid or private was offered for release
 │   └── LedgerDoubted      the ledger is not what it was, or not the one that earlier releases were paid from
 ├── EnvironmentFault   3  a disk, a server or a permission
@@ -58,6 +59,10 @@ class ValidationFailed(Refused):
 
 
 class BudgetExceeded(Refused):
+    pass
+
+
+class AnotherRun(Refused):
     pass
 
 
