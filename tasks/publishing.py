@@ -186,13 +186,7 @@ def _version_tags(candidate: Candidate, release: Release, reservation: Reservati
     promise, metrics = candidate.guarantee, PaidMetrics.of(release)
     return {
         "source": reservation.source,
-        "privacy.epsilon": promise.epsilon_summary,
-        "privacy.delta": f"{promise.delta:g}",
-        "privacy.unit": str(promise.unit),
-        "privacy.relation": str(promise.relation),
-        "privacy.verdict": promise.verdict,
-        "privacy.guarantee": promise.sentence,
-        "privacy.conditions": "; ".join(promise.conditions),
+        **promise.tags,
         RESERVATION: reservation.id,
         LEDGER: reservation.head.ledger,
         HEAD: str(reservation.head),
