@@ -231,6 +231,7 @@ def _signature() -> ModelSignature:
                 ColSpec(Array(DataType.string), "titles"),
                 ColSpec(Array(DataType.double), "ratings"),
                 ColSpec(DataType.long, "ignored"),
+                ColSpec(Array(DataType.string), "unknown"),
             ]
         ),
     )

@@ -365,7 +365,7 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
                 time.sleep(0.3)
         own = [{"item": "i1", "rating": 5}, {"item": "i2", "rating": 1.0}, {"item": "elsewhere", "rating": 3}]
         best, asked = asked_of(port, {"ratings": own, "n": 3}, {"ratings": own, "items": ["i5", "i6"]})
-        (default,) = asked_of(port, {"ratings": own})
+        (default, partly) = asked_of(port, {"ratings": own}, {"ratings": own, "items": ["elsewhere", "i5"]})
         refusals = [
             refused_by(port, request)
             for request in (
@@ -373,7 +373,7 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
                 {"ratings": [{"item": "i1", "rating": "much"}]},
                 {"ratings": [], "n": -1},
                 {"ratings": [], "n": 2.5},
-                {"ratings": [], "items": ["i1", "elsewhere"]},
+                {"ratings": [own[0], own[0]]},
             )
         ]
     finally:
@@ -386,11 +386,13 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
     assert not {"i1", "i2"} & set(best["items"])
     assert best["ignored"] == 1
     assert asked["items"] == ["i5", "i6"]
+    assert (partly["items"], partly["unknown"]) == (["i5"], ["elsewhere"])
+    assert default["unknown"] == []
     assert all(1 <= rating <= 5 for rating in asked["ratings"])
     assert len(default["items"]) == 10
     for refusal, sentence in zip(
         refusals,
-        ("from 1 to 5", "a number", "at least 0", "whole number", "1 of the items"),
+        ("from 1 to 5", "a number", "at least 0", "whole number", "at most once"),
         strict=True,
     ):
         assert sentence in refusal
