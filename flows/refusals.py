@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import ParamSpec, TypeVar, cast
 
 from prefect import State
@@ -48,6 +49,8 @@ def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Resu
             failed: State[Result] = Failed(name=state_name(error), message=_sentence(error), data=error)
         return cast(Result, failed)  # Prefect raises what it holds
 
+    # Prefect looks the parameters' types up by their names, and would look for them here.
+    named.__signature__ = signature(flow_function, eval_str=True)  # type: ignore[attr-defined]
     return named
 
 

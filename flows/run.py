@@ -87,8 +87,13 @@ class PromptThreads(ThreadPoolTaskRunner):
     persist_result=False,
 )
 @named_refusals
-def run(job: Job) -> Done:
-    """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
+def run(job: Job, promote: bool = False) -> Done:
+    """Cross-validate the job's recommenders and publish the item matrices of those that promise something.
+
+    Args:
+      job: what `jali run` is told.
+      promote: whether what was published is offered for promotion afterwards.
+    """
     remember_termination()
     stage("Opening MLflow and the ledger")
     ledger = Ledger(current_state())

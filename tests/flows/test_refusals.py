@@ -4,8 +4,10 @@ from typing import Any, cast
 
 import pytest
 from prefect.client.schemas.objects import State, StateType
+from prefect.utilities.callables import parameter_schema
 
 from flows.refusals import named_refusals
+from flows.run import run
 from models.errors import (
     AnotherRun,
     BudgetExceeded,
@@ -58,3 +60,10 @@ def test_an_interrupt_goes_through() -> None:
 
 def test_what_is_returned_is_returned() -> None:
     assert named_refusals(lambda number: number + 1)(1) == 2
+
+
+def test_prefect_knows_the_types_of_the_parameters() -> None:
+    schema = parameter_schema(run).model_dump_for_openapi()
+    assert schema["properties"]["promote"]["type"] == "boolean"
+    assert "Job" in schema["definitions"]
+    run.validate_parameters({"job": {"source": "films"}, "promote": True})
