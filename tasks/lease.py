@@ -63,9 +63,7 @@ class Lease:
 
     def give_back(self) -> None:
         with self.book.beside() as connection:
-            connection.execute(
-                sa.delete(_leases).where(_leases.c.name == self.name, _leases.c.holder == self.holder)
-            )
+            connection.execute(sa.delete(_leases).where(_leases.c.name == self.name, _leases.c.holder == self.holder))
 
 
 @contextmanager

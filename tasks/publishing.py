@@ -155,7 +155,7 @@ def _register(
                 artifacts={"release": str(files)},
                 code_paths=[str(code)],
                 signature=_signature(),
-                pip_requirements=[f"{package}=={version(package)}" for package in _NEEDED_TO_SERVE],
+                pip_requirements=[f"{package}=={version(package)}" for package in NEEDED_TO_SERVE],
             )
     _ensure_registered_model(client, name, source, candidate)
     tags = _version_tags(candidate, release, reservation)
@@ -168,7 +168,7 @@ def _private_copy(file: Path, folder: Path) -> Path:
     return Path(shutil.copyfile(file, folder / file.name))
 
 
-_NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")
+NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")
 
 
 def _ensure_registered_model(client: MlflowClient, name: str, source: str, candidate: Candidate) -> None:
