@@ -188,10 +188,7 @@ class Release:
         known = [item for item in asked if item in self.row_of]
         predicted = self.predict(own, known).tolist()
         return Answer(
-            [
-                (item, self.titles[self.row_of[item]], rating)
-                for item, rating in zip(known, predicted, strict=True)
-            ],
+            [(item, self.titles[self.row_of[item]], rating) for item, rating in zip(known, predicted, strict=True)],
             ignored,
             [item for item in asked if item not in self.row_of],
         )
@@ -350,4 +347,6 @@ def _require_usable(factors: ItemFactors) -> None:
     _require((V.ndim, offset.ndim, precision.ndim) == (2, 1, 1) and precision.shape == V.shape[1:])
     _require(V.dtype == offset.dtype == np.float32 and np.issubdtype(precision.dtype, np.number))
     _require(all(bool((np.abs(values) < LARGEST).all()) for values in (V, offset, precision)))
-    _require(_is_number(per_rating) and per_rating >= 0 and bool(((precision >= 0) & (precision + per_rating > 0)).all()))
+    _require(
+        _is_number(per_rating) and per_rating >= 0 and bool(((precision >= 0) & (precision + per_rating > 0)).all())
+    )
