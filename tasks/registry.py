@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
 """Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
+SPENT_THEN = "ledger.spent_when_released"
+"""The same in words: what was spent on the source, that release included, and of which budget."""
 
 CHAMPION, PREVIOUS = "champion", "previous"
 """Aliases of the registered model that is served: what answers now, and what a rollback brings back."""

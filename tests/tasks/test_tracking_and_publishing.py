@@ -23,6 +23,7 @@ from models.candidate import Candidate
 from models.errors import EnvironmentFault, NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.index import make_recommender
+from models.privacy.budget import Budget
 from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, PrivacySpecification
 from models.private_metrics import ERROR_STEPS, PrivateMetrics
@@ -30,6 +31,7 @@ from models.ratings import Ratings
 from tasks import publishing
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import Charge
+from tasks.model_card import model_card, refresh_card
 from tasks.publishing import publish
 from tasks.state import State, current_state
 from tasks.tracking import log_evaluations, log_spending, open_tracking
@@ -163,6 +165,35 @@ def test_the_next_release_is_the_next_version(ratings: Ratings, state: State) ->
     alike, personalised = (client.get_model_version("films.pdp-histogram", n).description for n in ("1", "2"))
     assert "Declared levels: conservative ε=0.1 to 0.2 (54%); moderate" in personalised
     assert "Declared levels" not in alike
+
+
+def test_the_card_of_a_version_follows_its_tags_and_that_of_a_copy_its_own(ratings: Ratings, state: State) -> None:
+    number = published(candidate(), ratings, state)
+    client = open_tracking(state)
+    source = client.get_model_version("films.pdp-histogram", number)
+    assert source.tags["ledger.spent_when_released"] == "ε=1 for each rating (add or remove); no budget was set"
+    assert source.description == model_card(source.name, fitted_as(candidate()), source.tags)
+    client.copy_model_version(f"models:/films.pdp-histogram/{number}", "films.serving")
+    client.set_model_version_tag("films.serving", "1", "promotion.by", "ada")
+    refresh_card(client, "films.serving", "1")
+    served = client.get_model_version("films.serving", "1").description
+    assert "- By ada" in served
+    assert "models:/films.serving@champion" in served
+    assert client.get_model_version("films.pdp-histogram", number).description == source.description
+
+
+def fitted_as(chosen: Candidate) -> dict[str, Any]:
+    """What a release of this says of itself, as far as its card shows it."""
+    return {"recommender": chosen.name, "guarantee": chosen.guarantee.model_dump(mode="json")}
+
+
+def test_a_budget_is_told_with_what_was_spent_of_it(ratings: Ratings, state: State) -> None:
+    Ledger(state).set_budget("films", Budget(epsilon=10))
+    number = published(candidate(), ratings, state)
+    version = open_tracking(state).get_model_version("films.pdp-histogram", number)
+    told = "ε=1, of a budget of ε=10 for each rating (add or remove)"
+    assert version.tags["ledger.spent_when_released"] == told
+    assert f"| spent when released | {told} |" in version.description
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:
@@ -334,7 +365,7 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
                 time.sleep(0.3)
         own = [{"item": "i1", "rating": 5}, {"item": "i2", "rating": 1.0}, {"item": "elsewhere", "rating": 3}]
         best, asked = asked_of(port, {"ratings": own, "n": 3}, {"ratings": own, "items": ["i5", "i6"]})
-        (default,) = asked_of(port, {"ratings": own})
+        (default, partly) = asked_of(port, {"ratings": own}, {"ratings": own, "items": ["elsewhere", "i5"]})
         refusals = [
             refused_by(port, request)
             for request in (
@@ -342,7 +373,7 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
                 {"ratings": [{"item": "i1", "rating": "much"}]},
                 {"ratings": [], "n": -1},
                 {"ratings": [], "n": 2.5},
-                {"ratings": [], "items": ["i1", "elsewhere"]},
+                {"ratings": [own[0], own[0]]},
             )
         ]
     finally:
@@ -355,11 +386,13 @@ def test_mlflow_serves_the_version_without_the_project(ratings: Ratings, state: 
     assert not {"i1", "i2"} & set(best["items"])
     assert best["ignored"] == 1
     assert asked["items"] == ["i5", "i6"]
+    assert (partly["items"], partly["unknown"]) == (["i5"], ["elsewhere"])
+    assert default["unknown"] == []
     assert all(1 <= rating <= 5 for rating in asked["ratings"])
     assert len(default["items"]) == 10
     for refusal, sentence in zip(
         refusals,
-        ("from 1 to 5", "a number", "at least 0", "whole number", "1 of the items"),
+        ("from 1 to 5", "a number", "at least 0", "whole number", "at most once"),
         strict=True,
     ):
         assert sentence in refusal
