@@ -15,7 +15,7 @@ from flows.job import Job, candidates, make_job, read_config
 from flows.run import bill, releasable
 from flows.run_view import require_one_to_promote
 from models.errors import BudgetExceeded, SpecError, quoted
-from tasks.addresses import is_web
+from tasks.addresses import VARIABLE, is_web
 from tasks.deployments import Timing, next_times
 from tasks.ledger import Ledger
 from tasks.ledger_entries import COUNTED
@@ -147,6 +147,12 @@ def _table_anywhere(table: TableSource) -> TableSource:
 
 def _absolute(path: str) -> str:
     return str(Path(home_path(path)).absolute())
+
+
+def variables_of(job: Job) -> list[str]:
+    """The environment variables that stand for something in its addresses."""
+    tables = [table for table in (job.ratings, job.privacy.preferences) if table is not None]
+    return list(dict.fromkeys(name for table in tables for name in VARIABLE.findall(table.path)))
 
 
 def parameters_of(job: Job, *, promote: bool) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def schedule(asked: Asked, state: State) -> None:
         if asked.work or (is_ours and not (asked.changes or asked.listing)):
             _work(state, is_ours=is_ours)
         elif new and not is_ours:
-            _say_who_works(state)
+            _say_who_works(new[0], state)
 
 
 def _understood(asked: Asked) -> tuple[Job, Timing] | None:
@@ -130,14 +130,16 @@ def schedule_line(one: Scheduled) -> str:
     return f"{one.source}: {one.when}{then}; {times}"
 
 
-def _say_who_works(state: State) -> None:
+def _say_who_works(job: Job, state: State) -> None:
+    from flows.schedule import variables_of
     from tasks.deployments import POOL, worker_environment
 
     if os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1"):
         typer.echo("The `jali schedule` that is at work in this folder runs it.")
         return
     _, missing = worker_environment(state)
-    needed = ["PREFECT_API_URL", *missing, *(name for name in ("JALI_LEDGER_KEY",) if name in os.environ)]
+    key = [name for name in ("JALI_LEDGER_KEY",) if name in os.environ]
+    needed = ["PREFECT_API_URL", *missing, *key, *variables_of(job)]
     typer.echo(f"It runs where a worker is: prefect worker start --pool {POOL}    (or jali schedule --work)")
     typer.echo(f"with {', '.join(needed)} in its environment" + (_why(missing) if missing else "") + ".")
 
