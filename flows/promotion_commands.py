@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from flows.display import displayed
 from flows.terminal import console, prepared
 from models.errors import NotPromoted
+from tasks.clean_process import started_early
 from tasks.progress import stage
 from tasks.servers import prefect_server
 
@@ -23,8 +26,7 @@ def promoted(
       NotPromoted: a gate refused; what each found was printed.
     """
     try:
-        with displayed(console(stderr=True)), prefect_server(prepared()) as wait_for_prefect:
-            stage("Starting Prefect")
+        with _prefect() as wait_for_prefect, started_early():
             from flows.promote import make_promotion, promote
 
             request = make_promotion(recommender, waivers, unproven, told | ({"dry_run": "true"} if dry_run else {}))
@@ -36,6 +38,20 @@ def promoted(
     _show(decision)
 
 
+@contextmanager
+def _prefect() -> Iterator[Callable[[], None]]:
+    """A Prefect server that boots while we import what takes seconds; yields a function that waits for it."""
+    with displayed(console(stderr=True)), prefect_server(prepared()) as wait_for_prefect:
+        stage("Starting Prefect")
+
+        def wait() -> None:
+            import mlflow  # noqa: F401 - seconds, which the server takes as well
+
+            wait_for_prefect()
+
+        yield wait
+
+
 def _show(decision: Decision) -> None:
     from flows.promote_view import show  # it brings Prefect along, which reads its settings then
 
@@ -44,8 +60,7 @@ def _show(decision: Decision) -> None:
 
 def rolled_back(told: dict[str, str | None]) -> None:
     """Roll back, and print what is served now."""
-    with displayed(console(stderr=True)), prefect_server(prepared()) as wait_for_prefect:
-        stage("Starting Prefect")
+    with _prefect() as wait_for_prefect:
         from flows.promote import make_rollback, rollback
 
         request = make_rollback(told)
