@@ -45,8 +45,9 @@ def _prefect() -> Iterator[Callable[[], None]]:
         stage("Starting Prefect")
 
         def wait() -> None:
-            import mlflow  # noqa: F401 - seconds, which the server takes as well
+            from tasks.tracking import import_mlflow
 
+            import_mlflow()
             wait_for_prefect()
 
         yield wait
