@@ -89,6 +89,10 @@ LevelPairs = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
 ]
+OfSource = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Of which data; the only one if left out.")
+]
+Because = Annotated[str | None, typer.Option("--because", metavar="TEXT", help="Why; recorded.")]
 UnitText = Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
 
@@ -383,6 +387,53 @@ def audit_command(
 
         show(console(), done)
         require_kept_and_within(done)
+
+
+@app.command("promote")
+def promote_command(
+    recommender: Annotated[str, typer.Argument(metavar="RECOMMENDER", help="Which one; see `jali recommenders`.")],
+    version: Annotated[str | None, typer.Argument(metavar="VERSION", help="The newest if left out.")] = None,
+    source: OfSource = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the gates find; change nothing.")] = False,
+    waive: Annotated[
+        list[str] | None, typer.Option("--waive", metavar="GATE=REASON", help="Recorded; repeatable.")
+    ] = None,
+    accept_unproven: Annotated[
+        str | None, typer.Option("--accept-unproven", metavar="REASON", help="Short for --waive verdict=REASON.")
+    ] = None,
+    max_rmse: Annotated[
+        str | None, typer.Option("--max-rmse", metavar="R", help="The most that the paid RMSE may be.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Make a released version the one that is served, if every gate lets it pass.
+
+    The gates: verdict, budget, metric, audit, code, load, schema. Without a version the newest. For example:
+    jali promote pdp-histogram --because "the first one"
+    """
+    told = {"version": version, "source": source, "max_rmse": max_rmse, "why": because}
+    with exit_codes("interrupted. `jali promote` again looks what is served, and goes on."):
+        from flows.promotion_commands import promoted
+
+        promoted(recommender, waive or [], accept_unproven, told, dry_run=dry_run)
+
+
+@app.command("rollback")
+def rollback_command(
+    source: OfSource = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="N", help="A version of SOURCE.serving; the one before if left out.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Serve again what was served before, without asking the gates.
+
+    Once more, and what is served now is back.
+    """
+    with exit_codes("interrupted. `jali rollback` again looks what is served, and goes on."):
+        from flows.promotion_commands import rolled_back
+
+        rolled_back({"source": source, "to": to, "why": because})
 
 
 @app.command("recommenders")

@@ -21,6 +21,7 @@ from tasks.ledger import Ledger
 from tasks.ledger_entries import COUNTED, Entry
 from tasks.model_files import require_own_code, signature_of
 from tasks.registry import RESERVATION, require_same_ledger
+from tasks.state import current_state
 from tasks.unstored import unstored_task
 
 Gate = Literal["verdict", "budget", "metric", "audit", "code", "load", "schema"]
@@ -160,8 +161,9 @@ def _metric_tags(release: Release) -> dict[str, str]:
 
 
 @guarded("The gate budget")
-def budget_gate(offered: Offered, ledger: Ledger) -> str:
+def budget_gate(offered: Offered) -> str:
     """The version was paid for, in the ledger that paid for all the others, within the budget."""
+    ledger = Ledger(current_state())
     name = offered.tags.get(RESERVATION, "")
     entries = ledger.entries(offered.source)
     own = [entry for entry in ledger.entries() if entry.reservation == name]

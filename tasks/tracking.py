@@ -38,6 +38,11 @@ PAPERS_NOTE = (
 )
 
 
+def import_mlflow() -> None:
+    """Now, while there is something else to wait for: it takes seconds."""
+    import mlflow  # noqa: F401
+
+
 @guarded("Opening MLflow")
 def open_tracking(state: State) -> MlflowClient:
     """A client of the tracking server, after one call has shown that it answers.
