@@ -515,6 +515,26 @@ def schedule_command(
         )
 
 
+@app.command("serve")
+def serve_command(
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[str, typer.Option("--port", metavar="N", help="0 takes any that is free.")] = "8000",
+    allow_origin: Annotated[
+        list[str] | None, typer.Option("--allow-origin", metavar="URL", help="A site whose pages may ask; repeatable.")
+    ] = None,
+) -> None:
+    """Serve the promoted version over HTTP, and each next one as soon as it is promoted, until Ctrl-C.
+
+    Own ratings in, recommendations out; nothing of them is kept or logged. For example: jali serve --source films
+    """
+    with exit_codes("stopped."):
+        prepared()
+        from flows.serve import serve, serving_of
+
+        serve(serving_of(source, host, port, allow_origin or []))
+
+
 @app.command("ui")
 def ui_command() -> None:
     """Open the MLflow and Prefect UIs, until Ctrl-C."""
