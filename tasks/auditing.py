@@ -33,7 +33,7 @@ from tasks.released import release_of
 from tasks.state import current_state
 from tasks.tracking import NOTE, as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
-from tasks.views import AUDITS_VIEW
+from tasks.views import AUDITS_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -319,7 +319,7 @@ def log_audit(trial: Trial, description: str) -> str:
     state = current_state()
     client = open_tracking(state)
     run = client.create_run(
-        experiment_id(client, AUDITS, AUDITS_NOTE, state, AUDITS_VIEW),
+        experiment_id(client, AUDITS, AUDITS_NOTE, state, AUDITS_VIEWS),
         start_time=int((time.time() - trial.seconds) * 1000),  # MLflow then shows the seconds of the audit
         run_name=trial.name,
         tags={**_run_tags(trial), NOTE: description},

@@ -32,7 +32,8 @@ from tasks.registry import HEAD, LEDGER, RESERVATION, SPENT_THEN
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
-from tasks.views import RELEASES_VIEW
+from tasks.utility_figure import RELEASED, UTILITY, released_points, utility_figure
+from tasks.views import RELEASES_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -73,7 +74,7 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
     state = current_state()
     client = open_tracking(state)
     note = RELEASES_NOTE.format(source=source)
-    experiment = experiment_id(client, f"{source}.releases", note, state, RELEASES_VIEW)
+    experiment = experiment_id(client, f"{source}.releases", note, state, RELEASES_VIEWS)
     tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
     try:
         run_id = client.create_run(
@@ -127,7 +128,8 @@ def _log_settings(
 
     params = {**candidate.params, "privacy.epsilon_spent": f"{candidate.epsilon:g}"}
     numbers = {"privacy.epsilon_spent": candidate.epsilon}
-    if metrics := PaidMetrics.of(release):
+    metrics = PaidMetrics.of(release)
+    if metrics:
         numbers |= {"private_rmse": metrics.rmse, "private_rmse_low": metrics.low, "private_rmse_high": metrics.high}
     client.log_batch(run_id, [Metric(name, value, 0, 0) for name, value in numbers.items()], as_params(params))
     ledger = reservation.ledger
@@ -136,6 +138,9 @@ def _log_settings(
         "item_offsets": release_figure(release),
         "ledger": ledger_figure(reservation.source, history, ledger.budget(reservation.source)),
     }
+    if metrics:
+        points = released_points(client, client.get_run(run_id).info.experiment_id)
+        figures[UTILITY] = utility_figure(reservation.source, points, RELEASED)
     with TemporaryDirectory(prefix="jali-") as folder:
         for path in save_figures(figures, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")

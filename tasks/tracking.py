@@ -17,7 +17,8 @@ from tasks.guard import guarded
 from tasks.state import State, current_state, without_credentials
 from tasks.training import Evaluation
 from tasks.unstored import unstored_task
-from tasks.views import EVALUATIONS_VIEW, VIEW_TAG, with_links
+from tasks.utility_figure import EVALUATED, UTILITY, evaluated_points, newest_evaluations, utility_figure
+from tasks.views import EVALUATIONS_VIEWS, LATEST, with_links
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -75,8 +76,10 @@ def require_tracking(state: State) -> None:
     open_tracking(state)
 
 
-def experiment_id(client: MlflowClient, name: str, note: str, state: State, view: str = "") -> str:
-    """The experiment called `name`, with this note and view; made when missing, local artifacts go under .jali."""
+def experiment_id(
+    client: MlflowClient, name: str, note: str, state: State, views: Mapping[str, str] | None = None
+) -> str:
+    """The experiment called `name`, with this note and views; made when missing, local artifacts go under .jali."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -87,11 +90,11 @@ def experiment_id(client: MlflowClient, name: str, note: str, state: State, view
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another run was faster
                 raise
-        return experiment_id(client, name, note, state, view)
+        return experiment_id(client, name, note, state, views)
     number = str(found.experiment_id)
     if found.lifecycle_stage != "active":
         client.restore_experiment(number)
-    tags = {NOTE: with_links(note, number), VIEW_TAG: view} if view else {NOTE: note}
+    tags = {NOTE: with_links(note, number), **views} if views else {NOTE: note}
     for tag, text in tags.items():
         if found.tags.get(tag) != text:  # it is new, or another version of Jali wrote it
             client.set_experiment_tag(number, tag, text)
@@ -137,26 +140,30 @@ def log_evaluations(
     """One run per recommender in the internal experiment; returns run ids by recommender."""
     state = current_state()
     client = open_tracking(state)
-    experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state, EVALUATIONS_VIEW)
+    experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state, EVALUATIONS_VIEWS)
+    ended = time.time()
+    runs = {}
+    for candidate in candidates:
+        evaluation = evaluations[candidate.name]
+        run = client.create_run(
+            experiment,
+            start_time=int((ended - evaluation.seconds) * 1000),  # MLflow then shows the seconds of the evaluation
+            run_name=candidate.label,
+            tags={"source": source, **_about(candidate), **({LATEST: "yes"} if evaluation.summaries["client"] else {})},
+        )
+        runs[candidate.name] = run.info.run_id
+        _log_numbers(client, run.info.run_id, candidate, evaluation, n_folds)
     labels = {candidate.name: candidate.label for candidate in candidates}
     by_label = {labels[name]: evaluation for name, evaluation in evaluations.items()}
-    runs = {}
+    figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
+    if newest := newest_evaluations(client, experiment):  # none where a first batch has nothing to be judged on
+        figures[UTILITY] = utility_figure(source, evaluated_points(newest), EVALUATED)
     with TemporaryDirectory(prefix="jali-") as folder:
-        figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
         paths = save_figures(figures, Path(folder))
-        for candidate in candidates:
-            seconds = evaluations[candidate.name].seconds
-            run = client.create_run(
-                experiment,
-                start_time=int((time.time() - seconds) * 1000),  # MLflow then shows the seconds of the evaluation
-                run_name=candidate.label,
-                tags={"source": source, **_about(candidate)},
-            )
-            runs[candidate.name] = run.info.run_id
-            _log_numbers(client, run.info.run_id, candidate, evaluations[candidate.name], n_folds)
+        for run_id in runs.values():
             for path in paths:
-                client.log_artifact(run.info.run_id, str(path), "figures")
-            client.set_terminated(run.info.run_id, "FINISHED")
+                client.log_artifact(run_id, str(path), "figures")
+            client.set_terminated(run_id, "FINISHED", int(ended * 1000))
     return runs
 
 

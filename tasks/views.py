@@ -1,38 +1,43 @@
 """How MLflow's pages of an experiment open: a view kept in the experiment's own tag, which an address can name.
 
 MLflow's table of runs opens without a single parameter or metric. What its *Share* button writes into a tag of the
-experiment is written here beforehand: `?viewStateShareKey=jali` then shows these columns, and these charts. What a
-version of MLflow does not know of it, it passes over.
+experiment is written here beforehand: `?viewStateShareKey=jali` then shows these columns, and `=jali-charts` these
+charts. What a version of MLflow does not know of it, it passes over.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-VIEW = "jali"
-VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
-
-OURS = {"workflowType": "machine_learning", "viewStateShareKey": VIEW}
-"""MLflow's pages for training, not those for language models; and the view."""
+LATEST = "latest"
+"""Tag of evaluations that none alike followed: of the thousands that a schedule makes, these are compared and drawn."""
+TABLE, CHARTS = "jali", "jali-charts"
+"""What the views are called."""
+VIEW_TAG = "mlflow.sharedViewState."
 
 NEWEST_FIRST = {"orderByKey": "attributes.start_time", "orderByAsc": False}
-"""So that what was run together stands together, and charts, which take a hundred runs, take the newest."""
+"""So that what was run together stands together."""
 
 WIDTHS = {"release": 200, "privacy.epsilon_spent": 165, "audit.epsilon_claimed": 165, "audit.epsilon_shown": 165}
 WIDTH = 120
-CHARTS, METRICS = "jali-charts", "jali-metrics"
 
 
 def table_page(experiment: str) -> str:
-    """Where the runs of an experiment are shown in its view; follows the server's address and a slash."""
-    return f"#/experiments/{experiment}/runs?{query(**OURS)}"
+    """Where the runs of an experiment are shown so; follows the server's address and a slash."""
+    return _page(experiment, viewStateShareKey=TABLE)
 
 
 def charts_page(experiment: str) -> str:
-    return f"{table_page(experiment)}&{query(compareRunsMode='CHART')}"
+    """The same for its charts."""
+    return _page(experiment, viewStateShareKey=CHARTS, compareRunsMode="CHART")
+
+
+def _page(experiment: str, **view: str) -> str:
+    """Among MLflow's pages for training, not among those for language models."""
+    return f"#/experiments/{experiment}/runs?{query(workflowType='machine_learning', **view)}"
 
 
 def with_links(note: str, experiment: str) -> str:
@@ -51,23 +56,21 @@ def _column(kind: str, name: str) -> str:
 def _table(columns: Sequence[tuple[str, str]]) -> dict[str, Any]:
     names = [_column(kind, name) for kind, name in columns]
     return {
+        **NEWEST_FIRST,
         "selectedColumns": names,
         "columnOrder": ["attributes.`Run Name`", "attributes.`Created`", *names],
         "columnWidths": {_column(kind, name): WIDTHS.get(name, WIDTH) for kind, name in columns},
     }
 
 
-def _chart(kind: str, **of: Any) -> dict[str, Any]:
-    card = {"uuid": f"jali-{kind.lower()}", "type": kind, "metricSectionId": CHARTS, "runsCountToCompare": 100}
-    return {**card, "deleted": False, "isGenerated": False, **of}
-
-
-def _charts(x: str, y: str, params: Sequence[str]) -> dict[str, Any]:
+def _charts(x: str, y: str, params: Sequence[str], only: str = "") -> dict[str, Any]:
     """The metric `y` against `x`, also through parameters, and alone; MLflow's own charts of metrics stay folded."""
     axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-    ours = {"uuid": CHARTS, "name": "Privacy and utility", "display": True, "columns": 2, "cardHeight": 420}
-    theirs = {"uuid": METRICS, "name": "Model metrics", "display": False}
+    ours = {"uuid": "jali", "name": "Privacy and utility", "display": True, "columns": 2, "cardHeight": 420}
+    theirs = {"uuid": "jali-metrics", "name": "Model metrics", "display": False}
     return {
+        **NEWEST_FIRST,  # a chart takes a hundred
+        "searchFilter": only,
         "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,  # otherwise sections are sorted by name
         "compareRunSections": [
@@ -82,34 +85,35 @@ def _charts(x: str, y: str, params: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _chart(kind: str, **of: Any) -> dict[str, Any]:
+    card = {"uuid": f"jali-{kind.lower()}", "type": kind, "metricSectionId": "jali", "runsCountToCompare": 100}
+    return {**card, "deleted": False, "isGenerated": False, **of}
+
+
+def _views(table: Mapping[str, Any], charts: Mapping[str, Any]) -> dict[str, str]:
+    """As tags of an experiment."""
+    return {VIEW_TAG + TABLE: json.dumps(table), VIEW_TAG + CHARTS: json.dumps(charts)}
+
+
 _OF_ALL = [("params", "recommender"), ("params", "privacy.epsilon"), ("params", "privacy.verdict")]
 
-EVALUATIONS_VIEW = json.dumps(
-    {
-        **NEWEST_FIRST,
-        **_table([*_OF_ALL, ("metrics", "cv_rmse"), ("tags", "release"), ("metrics", "cv_rmse_sd")]),
-        **_charts("privacy.epsilon", "cv_rmse", ("recommender", "privacy.verdict")),
-    }
+EVALUATIONS_VIEWS = _views(
+    _table([*_OF_ALL, ("metrics", "cv_rmse"), ("tags", "release"), ("metrics", "cv_rmse_sd")]),
+    _charts("privacy.epsilon", "cv_rmse", ("recommender", "privacy.verdict"), only=f"tags.{LATEST} = 'yes'"),
 )
-RELEASES_VIEW = json.dumps(
-    {
-        **NEWEST_FIRST,
-        **_table([*_OF_ALL, ("metrics", "privacy.epsilon_spent"), ("metrics", "private_rmse")]),
-        **_charts("privacy.epsilon_spent", "private_rmse", ("recommender", "privacy.verdict")),
-    }
+RELEASES_VIEWS = _views(
+    _table([*_OF_ALL, ("metrics", "privacy.epsilon_spent"), ("metrics", "private_rmse")]),
+    _charts("privacy.epsilon_spent", "private_rmse", ("recommender", "privacy.verdict")),
 )
-AUDITS_VIEW = json.dumps(
-    {
-        **NEWEST_FIRST,
-        **_table(
-            [
-                *_OF_ALL,
-                ("tags", "audit.result"),
-                ("metrics", "audit.epsilon_claimed"),
-                ("metrics", "audit.epsilon_shown"),
-                ("params", "audit.runs"),
-            ]
-        ),
-        **_charts("audit.epsilon_claimed", "audit.epsilon_shown", ("recommender", "audit.runs")),
-    }
+AUDITS_VIEWS = _views(
+    _table(
+        [
+            *_OF_ALL,
+            ("tags", "audit.result"),
+            ("metrics", "audit.epsilon_claimed"),
+            ("metrics", "audit.epsilon_shown"),
+            ("params", "audit.runs"),
+        ]
+    ),
+    _charts("audit.epsilon_claimed", "audit.epsilon_shown", ("recommender", "audit.runs")),
 )
