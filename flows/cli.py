@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -536,20 +535,20 @@ def serve_command(
 
 
 @app.command("ui")
-def ui_command() -> None:
-    """Open the MLflow and Prefect UIs, until Ctrl-C."""
+def ui_command(
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Whose pages; of what was run last if left out.")
+    ] = None,
+) -> None:
+    """Open the MLflow and Prefect UIs, until Ctrl-C.
+
+    With the addresses of MLflow's pages on which the runs, charts and versions of a source are laid out.
+    """
     with exit_codes():
         state = prepared()
-        from tasks.servers import user_interfaces
+        from flows.ui import open_interfaces
 
-        typer.echo("Starting the servers ...")
-        with user_interfaces(state) as addresses:
-            for name, address in addresses.items():
-                typer.echo(f"{name:8}{address}")
-            typer.echo("Press Ctrl-C to stop them.")
-            with suppress(KeyboardInterrupt):
-                signal.pause()
-            typer.echo("Stopping them ...")
+        open_interfaces(state, source)
 
 
 def _table(

@@ -89,12 +89,11 @@ def _promise(promise: Guarantee, tags: Mapping[str, str]) -> str:
         "proof": promise.reference,
     }
     table = [f"| {label} | {plain(text)} |" for label, text in rows.items() if text]
+    table.insert(1, "|---|---|")  # MLflow shows no table whose head is empty
     levels = [f"Declared levels: {plain(promise.declared_levels)}.", ""] if promise.levels else []
     marks = dict.fromkeys(promise.weaknesses, "**weakness:** ")
     conditions = [marks.get(condition, "") + plain(condition) for condition in promise.conditions]
-    return "\n".join(
-        [plain(promise.sentence), "", "| | |", "|-|-|", *table, "", *levels, "Conditions:", "", _bullets(conditions)]
-    )
+    return "\n".join([plain(promise.sentence), "", *table, "", *levels, "Conditions:", "", _bullets(conditions)])
 
 
 def _accuracy(about: Mapping[str, Any]) -> str:
