@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +88,10 @@ LevelPairs = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
 ]
+OfSource = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Of which data; the only one if left out.")
+]
+Because = Annotated[str | None, typer.Option("--because", metavar="TEXT", help="Why; recorded.")]
 UnitText = Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
 
@@ -385,6 +388,53 @@ def audit_command(
         require_kept_and_within(done)
 
 
+@app.command("promote")
+def promote_command(
+    recommender: Annotated[str, typer.Argument(metavar="RECOMMENDER", help="Which one; see `jali recommenders`.")],
+    version: Annotated[str | None, typer.Argument(metavar="VERSION", help="The newest if left out.")] = None,
+    source: OfSource = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the gates find; change nothing.")] = False,
+    waive: Annotated[
+        list[str] | None, typer.Option("--waive", metavar="GATE=REASON", help="Recorded; repeatable.")
+    ] = None,
+    accept_unproven: Annotated[
+        str | None, typer.Option("--accept-unproven", metavar="REASON", help="Short for --waive verdict=REASON.")
+    ] = None,
+    max_rmse: Annotated[
+        str | None, typer.Option("--max-rmse", metavar="R", help="The most that the paid RMSE may be.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Make a released version the one that is served, if every gate lets it pass.
+
+    The gates: verdict, budget, metric, audit, code, load, schema. Without a version the newest. For example:
+    jali promote pdp-histogram --because "the first one"
+    """
+    told = {"version": version, "source": source, "max_rmse": max_rmse, "why": because}
+    with exit_codes("interrupted. `jali promote` again looks what is served, and goes on."):
+        from flows.promotion_commands import promoted
+
+        promoted(recommender, waive or [], accept_unproven, told, dry_run=dry_run)
+
+
+@app.command("rollback")
+def rollback_command(
+    source: OfSource = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="N", help="A version of SOURCE.serving; the one before if left out.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Serve again what was served before, without asking the gates.
+
+    Once more, and what is served now is back.
+    """
+    with exit_codes("interrupted. `jali rollback` again looks what is served, and goes on."):
+        from flows.promotion_commands import rolled_back
+
+        rolled_back({"source": source, "to": to, "why": because})
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
     """List what there is to run: what each promises and to whom, what that is worth, and its settings."""
@@ -429,6 +479,41 @@ def fetch_command(
             typer.echo(line)
 
 
+@app.command("schedule")
+def schedule_command(
+    config: ConfigFile = None,
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="'M H D M W'", help="When, as cron writes it; UTC.")
+    ] = None,
+    timezone: Annotated[str | None, typer.Option("--timezone", metavar="NAME", help="Such as Europe/Vienna.")] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Or again and again: 5m, 2h, 1d.")
+    ] = None,
+    source: SourceName = None,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Promote what a run published, if the gates let it.")
+    ] = False,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="SOURCE", help="Let none begin for now.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="SOURCE", help="Go on after --pause.")] = None,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="SOURCE", help="Forget a schedule.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="What there is, and when it runs next.")] = False,
+    work: Annotated[
+        bool, typer.Option("--work", help="Run what is due here, also where PREFECT_API_URL is set.")
+    ] = False,
+) -> None:
+    """Run again and again: batches, so that no rating pays twice.
+
+    One schedule for each source. Without PREFECT_API_URL it keeps a Prefect server and a worker until Ctrl-C; alone,
+    `jali schedule` does that for the schedules there are. For example: jali schedule jali.yaml --cron "0 3 * * *"
+    """
+    with exit_codes("the schedules stay; `jali schedule` goes on with them."):
+        from flows.schedule_command import Asked, schedule
+
+        schedule(
+            Asked(config, cron, timezone, every, source, promote, pause, resume, remove, listing, work), prepared()
+        )
+
+
 @app.command("serve")
 def serve_command(
     source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
@@ -450,20 +535,20 @@ def serve_command(
 
 
 @app.command("ui")
-def ui_command() -> None:
-    """Open the MLflow and Prefect UIs, until Ctrl-C."""
+def ui_command(
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Whose pages; of what was run last if left out.")
+    ] = None,
+) -> None:
+    """Open the MLflow and Prefect UIs, until Ctrl-C.
+
+    With the addresses of MLflow's pages on which the runs, charts and versions of a source are laid out.
+    """
     with exit_codes():
         state = prepared()
-        from tasks.servers import user_interfaces
+        from flows.ui import open_interfaces
 
-        typer.echo("Starting the servers ...")
-        with user_interfaces(state) as addresses:
-            for name, address in addresses.items():
-                typer.echo(f"{name:8}{address}")
-            typer.echo("Press Ctrl-C to stop them.")
-            with suppress(KeyboardInterrupt):
-                signal.pause()
-            typer.echo("Stopping them ...")
+        open_interfaces(state, source)
 
 
 def _table(

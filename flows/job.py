@@ -51,14 +51,19 @@ def _metrics(value: Any) -> Any:
     return value if value is None or isinstance(value, dict | PrivateMetrics) else {"epsilon": value}
 
 
-class Privacy(BaseModel, frozen=True, extra="forbid"):
+class Privacy(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """The promise. With neither epsilon nor policy nor preferences, epsilon is 1."""
 
     epsilon: Epsilon | None = None
+    """What each release costs."""
     policy: Annotated[Policy | None, BeforeValidator(_policy)] = None
+    """Own epsilon for every rating, drawn."""
     preferences: Annotated[PreferencesSource | None, BeforeValidator(_source)] = None
+    """Own epsilon for every rating, from a private table of what each person asked for."""
     unit: Unit = "rating"
+    """What is protected."""
     delta: Delta = 1e-6
+    """Matters to Gaussian noise alone."""
     fraction: Fraction | None = None
     """Share of everybody's own epsilon that one release takes; by default the releases of a run share alike."""
     metrics: Annotated[PrivateMetrics | None, BeforeValidator(_metrics)] = None
@@ -73,7 +78,7 @@ def _batches(value: Any) -> Any:
     return {"true": {}, "false": None}.get(str(value).lower(), value)
 
 
-class Batches(BaseModel, frozen=True, extra="forbid"):
+class Batches(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Release what is new alone, added to what was released before."""
 
     corrections: bool = False
@@ -84,22 +89,29 @@ class Batches(BaseModel, frozen=True, extra="forbid"):
         return "corrected" if self.corrections else "fresh"
 
 
-class Job(BaseModel, frozen=True, extra="forbid"):
+class Job(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """What `jali run` is told; a form in Prefect's UI, with what is written below the fields."""
+
     ratings: Annotated[RatingsSource | None, BeforeValidator(_source)] = None
     """None: the sample."""
     source: str = Field(default_factory=_like_its_ratings, validate_default=True)
     """Name of the data."""
     items: str | None = None
+    """Path of the public catalogue; None: it is taken from the ratings, or known."""
     scale: Annotated[RatingScale | None, BeforeValidator(_scale)] = None
+    """None: known for the named formats."""
     recommenders: tuple[str, ...] = Field(default=tuple(RECOMMENDERS), min_length=1)
     """By default all that can keep the promise."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By recommender; `jali recommenders` explains them."""
     folds: int = Field(default=10, ge=2, le=1000)
+    """Of the cross-validation."""
     privacy: Privacy = Privacy()
     batch: Annotated[Batches | None, BeforeValidator(_batches)] = None
     """None: every release is fitted to all ratings."""
     validation: Minimums = Minimums()
     publish: bool = True
+    """False: evaluate only."""
     require_budget: bool = False
     """Whether to release nothing of a source without a budget."""
     accept_unproven: str | None = Field(default=None, min_length=1, max_length=500)
@@ -108,6 +120,7 @@ class Job(BaseModel, frozen=True, extra="forbid"):
     """Whether somebody named the recommenders. What nobody named is evaluated, and not released where a budget
     would refuse it."""
     report: str | None = None
+    """Path of a file for the results as JSON."""
 
     @property
     def batch_kind(self) -> BatchKind | None:

@@ -12,6 +12,7 @@ from prefect import flow
 from prefect.futures import as_completed
 
 from flows.job import Job
+from flows.refusals import named_refusals
 from flows.run import PromptThreads
 from models.errors import SpecError, quoted
 from models.papers.experiment import VARIANTS, Cell, Experiment, Outcome, panels
@@ -71,6 +72,7 @@ def experiment_named(name: str) -> Experiment:
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
+@named_refusals
 def reproduce(names: list[str], job: Job) -> list[Reproduction]:
     """Run the experiments on the job's ratings; what was computed before is not computed again. Nothing is released."""
     stage("Opening MLflow")

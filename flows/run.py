@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,17 @@ from flows.batches import batch_bill, require_batches
 from flows.exits import remember_termination
 from flows.job import Job, candidates, promises_something
 from flows.ledger_view import HEADINGS, rows_of, totals
+from flows.refusals import named_refusals
+from flows.run_view import offered, results_shown
 from models.candidate import Candidate
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.ratings import Ratings
-from tasks.artifacts import leave_ledger_task
-from tasks.batch_list import one_at_a_time
+from tasks.artifacts import leave_ledger_task, leave_results_task
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
+from tasks.kept_folds import evaluated_fold_task, fold_places, forget_folds
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import SPENT, Charge
 from tasks.loading import load_task
@@ -35,7 +37,8 @@ from tasks.registry import require_same_ledger_task
 from tasks.runs import RunFolder, paying
 from tasks.state import current_state
 from tasks.tracking import log_evaluations_task, log_spending_task, require_tracking_task
-from tasks.training import Deal, Evaluation, deal_task, evaluate_fold_task, fit_and_keep_task
+from tasks.training import Deal, Evaluation, deal_task, fit_and_keep_task
+from tasks.turns import one_at_a_time
 from tasks.unstored import whole
 from tasks.validation import validate_task
 
@@ -67,6 +70,14 @@ class Done:
 
     results: list[Result]
     finished: list[Finished]
+    promotion: str = ""
+    """What became of what was published, where it was offered for promotion."""
+
+    @property
+    def sentence(self) -> str:
+        """For Prefect: what was published."""
+        names = [f"{result.candidate.name} v{result.version}" for result in self.results if result.version]
+        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", self.promotion]))
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -85,8 +96,14 @@ class PromptThreads(ThreadPoolTaskRunner):
     task_runner=PromptThreads(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
 )
-def run(job: Job) -> Done:
-    """Cross-validate the job's recommenders and publish the item matrices of those that promise something."""
+@named_refusals
+def run(job: Job, promote: bool = False) -> Done:
+    """Cross-validate the job's recommenders and publish the item matrices of those that promise something.
+
+    Args:
+      job: what `jali run` is told.
+      promote: whether what was published is offered for promotion afterwards.
+    """
     remember_termination()
     stage("Opening MLflow and the ledger")
     ledger = Ledger(current_state())
@@ -97,8 +114,7 @@ def run(job: Job) -> Done:
     finished = finish_interrupted_runs(job)
     before = paid_before(job, chosen, finished)
     to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
-    alone = one_at_a_time(job.source) if job.batch else nullcontext()
-    with alone, reserved(ledger, job, to_release) as (own, reservations):
+    with one_at_a_time(job.source), reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)
         stage("Validating them")
@@ -107,7 +123,7 @@ def run(job: Job) -> Done:
             require_unfamiliar_task(current_state(), job.source, whole(ratings))
         if job.batch:
             ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
-        evaluations = cross_validate(ratings, chosen, job.folds)
+        evaluations = cross_validate(job.source, ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
         run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
         stage("Fitting with exact noise and publishing", len(chosen))
@@ -125,7 +141,9 @@ def run(job: Job) -> Done:
         if any(result.version for result in results):
             entries = [entry for entry in ledger.entries(job.source) if entry.state in SPENT]
             leave_ledger_task(job.source, ledger, HEADINGS, rows_of(entries), totals(ledger, job.source))
-    return Done(results, finished)
+        forget_folds(current_state(), job.source)
+        leave_results_task(job.source, *results_shown(job.source, results, run_ids))
+    return Done(results, finished, promotion=offered(job.source, results) if promote else "")
 
 
 def finish_interrupted_runs(job: Job) -> list[Finished]:
@@ -200,14 +218,18 @@ def bill(job: Job, candidate: Candidate) -> tuple[Charge, ...]:
     return tuple(charges)
 
 
-def cross_validate(ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
-    """One task per recommender and fold, in parallel."""
+def cross_validate(source: str, ratings: Ratings, chosen: list[Candidate], n_folds: int) -> dict[str, Evaluation]:
+    """One task per recommender and fold, in parallel; folds that a run before had finished are taken as they are."""
     stage("Cross-validating", n_folds * len(chosen))
     dealt: Deal = deal_task(whole(ratings), n_folds)
+    fits = [(c.recommender, c.specification) for c in chosen]
+    places = fold_places(current_state(), source, ratings, fits, n_folds)
     futures = {
-        evaluate_fold_task.submit(c.recommender, whole(ratings), c.specification, whole(dealt), fold): c.name
+        evaluated_fold_task.submit(
+            c.recommender, whole(ratings), c.specification, whole(dealt), fold, kept[fold]
+        ): c.name
         for fold in range(n_folds)
-        for c in chosen
+        for c, kept in zip(chosen, places, strict=True)
     }
     for _ in as_completed(list(futures)):
         step()

@@ -13,7 +13,7 @@ from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
 from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import Release
-from tasks.batch_list import keep_out, one_at_a_time, recommenders_with_batches
+from tasks.batch_list import keep_out, recommenders_with_batches
 from tasks.batches import open_withdrawal, release_before
 from tasks.ledger import Ledger
 from tasks.ledger_entries import Charge
@@ -23,6 +23,7 @@ from tasks.registry import require_same_ledger
 from tasks.runs import paying
 from tasks.state import current_state
 from tasks.training import fit_and_keep
+from tasks.turns import one_at_a_time
 
 WITHDRAWAL: BatchKind = "withdrawal"
 

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from models.errors import EnvironmentFault, Refused
 from tasks.audit_history import HISTORY, RESULT, TIMES, Entry, History, history_of
 from tasks.guard import LOST, guarded
+from tasks.model_card import refresh_card
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -73,7 +76,18 @@ def _noted(client: MlflowClient, version: Version, entry: Entry) -> str:
     before = history_of(client.get_model_version(version.model, version.number).tags)
     after = before.after(entry)
     _write(client, version, after)
-    return _sentence(version, entry, after)
+    return _sentence(version, entry, after) + _with_card(client, version)
+
+
+def _with_card(client: MlflowClient, version: Version) -> str:
+    """Have the version's card tell it, too; returns what to say where it does not, which keeps no gate open."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        refresh_card(client, version.model, version.number)
+    except (EnvironmentFault, MlflowException, ValidationError, KeyError):
+        return " Its description could not be rewritten, and still tells what it told before."
+    return ""
 
 
 def _sentence(version: Version, entry: Entry, after: History) -> str:

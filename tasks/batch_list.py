@@ -8,18 +8,14 @@ time.
 
 from __future__ import annotations
 
-import fcntl
 import hmac
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from models.batch import Moves, Record
-from models.errors import EnvironmentFault, Refused
+from models.errors import Refused
 from models.privacy.keyed_hash import label_hashes
 from models.ratings import Ratings
 from tasks.durable import write_whole
@@ -43,33 +39,6 @@ def series_of(recommender: str) -> str:
     return f"{recommender} batches"
 
 
-@contextmanager
-def one_at_a_time(source: str) -> Iterator[None]:
-    """Hold the list of a source: two batches at once would release, and charge, the same ratings twice.
-
-    Raises:
-      Refused: another process holds it.
-      EnvironmentFault: the list's folder cannot be written.
-    """
-    folder = _folder(current_state(), source)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise EnvironmentFault(f"{folder} cannot be written ({error.strerror}).") from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(
-                f"another batch of {source} is under way, and two at once would release the same ratings. Nothing was "
-                "charged. Run again when it is done."
-            ) from None
-        yield
-    finally:
-        os.close(lock)  # and with it the lock, however this process ends
-
-
 def keep_moves(reservation: Reservation, ratings: Ratings, moves: Moves) -> None:
     """Put what a batch is about to move on the list: on the disk when this returns, and before it is paid for."""
     state = current_state()
@@ -82,7 +51,7 @@ def keep_moves(reservation: Reservation, ratings: Ratings, moves: Moves) -> None
     if ratings.batch is not None and ratings.batch.kind == "withdrawal":
         rows = np.append(rows, np.array([(user, 0, LEFT, 0) for user in users], ROW))
     content = rows.tobytes()
-    write_whole(_file(state, reservation.source, reservation.id), _seal(key, reservation.id, content) + content)
+    _write(_file(state, reservation.source, reservation.id), _seal(key, reservation.id, content) + content)
 
 
 def require_whole(source: str, recommender: str) -> None:
@@ -122,7 +91,7 @@ def keep_out(source: str, user: str) -> None:
     state = current_state()
     users = np.union1d(_kept_out(state, source), label_hashes(list_key(state), "user", [user]))
     content = users.astype("<u8").tobytes()
-    write_whole(_folder(state, source) / KEPT_OUT, _seal(list_key(state), KEPT_OUT, content) + content)
+    _write(_folder(state, source) / KEPT_OUT, _seal(list_key(state), KEPT_OUT, content) + content)
 
 
 def somebody_is_kept_out(state: State, source: str) -> bool:
@@ -166,6 +135,11 @@ def _folder(state: State, source: str) -> Path:
 
 def _file(state: State, source: str, reservation: str) -> Path:
     return _folder(state, source) / f"{reservation}.moves"
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, content)
 
 
 def _require_file(state: State, source: str, reservation: str) -> Path:

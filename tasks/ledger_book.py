@@ -158,6 +158,12 @@ class Book:
             return self._page(connection)
 
     @contextmanager
+    def beside(self) -> Iterator[sa.Connection]:
+        """One transaction, which has to be short, on tables beside the ledger's: payments wait for it."""
+        with self._transaction() as connection:
+            yield connection
+
+    @contextmanager
     def _transaction(self, *, reading: bool = False) -> Iterator[sa.Connection]:
         try:
             with self._engine.execution_options(reading=reading).begin() as connection:

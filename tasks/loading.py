@@ -63,4 +63,4 @@ def load(
     return Loaded(table, known, catalogue, asked)
 
 
-load_task = unstored_task(load, "load")
+load_task = unstored_task(load, "load", spends_nothing=True)

@@ -19,16 +19,21 @@ from typing import TYPE_CHECKING
 import models.release
 from models.candidate import Candidate
 from models.errors import NotReleasable
+from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.release import Release
 from tasks.figures import release_figure, save_figures
 from tasks.guard import guarded
 from tasks.ledger import Reservation
+from tasks.ledger_entries import SPENT
 from tasks.ledger_figure import amounts_spent, ledger_figure
-from tasks.registry import HEAD, LEDGER, RESERVATION
+from tasks.model_card import model_card
+from tasks.registry import HEAD, LEDGER, RESERVATION, SPENT_THEN
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
+from tasks.utility_figure import RELEASED, UTILITY, released_points, utility_figure
+from tasks.views import RELEASES_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -38,10 +43,15 @@ if TYPE_CHECKING:
 RELEASE_CODE = Path(models.release.__file__)
 MODEL_SCRIPT = Path(__file__).parents[1] / "mlflow" / "serve_release.py"
 
-RELEASES_NOTE = (
-    "What left the house from **{source}**: one run per release, with its settings and what it cost in privacy. "
-    "No run here holds a figure computed from exact ratings."
-)
+RELEASES_NOTE = """\
+What left the house from **{source}**, a run for each release: its settings, and what it cost in privacy.
+
+- `privacy.epsilon_spent` is the most that it cost anybody, its paid metrics included.
+- `private_rmse` is there where somebody paid for it (`--private-metrics`), with a 95% interval in `private_rmse_low` \
+and `private_rmse_high`. No figure here was computed from exact ratings.
+- Under *Artifacts*: the released item offsets, and what was spent until then.
+
+Its versions are the registered models `{source}.*`; each has a card that says what it promises."""
 MODEL_NOTE = (
     "Item matrices learned from **{source}** by `{recommender}`, each released under the guarantee on its version. "
     "A version answers from a user's own ratings; it knows no user."
@@ -63,7 +73,8 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
         raise NotReleasable(f"this release of {candidate.name} has other metrics than those it is offered with.")
     state = current_state()
     client = open_tracking(state)
-    experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
+    note = RELEASES_NOTE.format(source=source)
+    experiment = experiment_id(client, f"{source}.releases", note, state, RELEASES_VIEWS)
     tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
     try:
         run_id = client.create_run(
@@ -117,7 +128,8 @@ def _log_settings(
 
     params = {**candidate.params, "privacy.epsilon_spent": f"{candidate.epsilon:g}"}
     numbers = {"privacy.epsilon_spent": candidate.epsilon}
-    if metrics := PaidMetrics.of(release):
+    metrics = PaidMetrics.of(release)
+    if metrics:
         numbers |= {"private_rmse": metrics.rmse, "private_rmse_low": metrics.low, "private_rmse_high": metrics.high}
     client.log_batch(run_id, [Metric(name, value, 0, 0) for name, value in numbers.items()], as_params(params))
     ledger = reservation.ledger
@@ -126,6 +138,9 @@ def _log_settings(
         "item_offsets": release_figure(release),
         "ledger": ledger_figure(reservation.source, history, ledger.budget(reservation.source)),
     }
+    if metrics:
+        points = released_points(client, client.get_run(run_id).info.experiment_id)
+        figures[UTILITY] = utility_figure(reservation.source, points, RELEASED)
     with TemporaryDirectory(prefix="jali-") as folder:
         for path in save_figures(figures, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")
@@ -152,18 +167,12 @@ def _register(
                 artifacts={"release": str(files)},
                 code_paths=[str(code)],
                 signature=_signature(),
-                pip_requirements=[f"{package}=={version(package)}" for package in _NEEDED_TO_SERVE],
+                pip_requirements=[f"{package}=={version(package)}" for package in NEEDED_TO_SERVE],
             )
     _ensure_registered_model(client, name, source, candidate)
-    return str(
-        client.create_model_version(
-            name,
-            model.model_uri,
-            run_id,
-            tags=_version_tags(candidate, release, reservation),
-            description=_description(source, candidate, release),
-        ).version
-    )
+    tags = _version_tags(candidate, release, reservation)
+    card = model_card(name, release.about, tags)
+    return str(client.create_model_version(name, model.model_uri, run_id, tags=tags, description=card).version)
 
 
 def _private_copy(file: Path, folder: Path) -> Path:
@@ -171,7 +180,7 @@ def _private_copy(file: Path, folder: Path) -> Path:
     return Path(shutil.copyfile(file, folder / file.name))
 
 
-_NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")
+NEEDED_TO_SERVE = ("mlflow", "numpy", "pandas", "safetensors")
 
 
 def _ensure_registered_model(client: MlflowClient, name: str, source: str, candidate: Candidate) -> None:
@@ -189,29 +198,28 @@ def _version_tags(candidate: Candidate, release: Release, reservation: Reservati
     promise, metrics = candidate.guarantee, PaidMetrics.of(release)
     return {
         "source": reservation.source,
-        "privacy.epsilon": promise.epsilon_summary,
-        "privacy.delta": f"{promise.delta:g}",
-        "privacy.unit": str(promise.unit),
-        "privacy.relation": str(promise.relation),
-        "privacy.verdict": promise.verdict,
-        "privacy.guarantee": promise.sentence,
-        "privacy.conditions": "; ".join(promise.conditions),
+        **promise.tags,
         RESERVATION: reservation.id,
         LEDGER: reservation.head.ledger,
         HEAD: str(reservation.head),
+        SPENT_THEN: _spent_when_released(promise, reservation),
         **(metrics.tags if metrics else {}),
     }
 
 
-def _description(source: str, candidate: Candidate, release: Release) -> str:
-    promise, metrics = candidate.guarantee, PaidMetrics.of(release)
-    conditions = "\n".join(f"- {condition}" for condition in promise.conditions)
-    levels = f"Declared levels: {promise.declared_levels}.\n\n" if promise.levels else ""
-    return (
-        f"`{candidate.name}` on **{source}**, verdict **{promise.verdict}**.\n\n{promise.sentence}\n\n{levels}"
-        f"Protects {promise.protects}, against {promise.observers}. Conditions:\n{conditions}\n\n"
-        f"Proof: {promise.reference}. {metrics.sentence if metrics else 'No accuracy is stated: none was paid for.'}"
-    )
+def _spent_when_released(promise: Guarantee, reservation: Reservation) -> str:
+    """Of the source's budget; where it has none, what was spent in the release's own unit and relation."""
+    ledger, source = reservation.ledger, reservation.source
+    if budget := ledger.budget(source):
+        spent = budget.spent([entry.amount for entry in ledger.entries(source) if entry.state in SPENT])
+        return f"{budget.amount(spent)}, of a budget of {budget}"
+    assert promise.unit is not None
+    assert promise.relation is not None
+    total = ledger.spent(source, unit=promise.unit, relation=promise.relation)
+    at = f" at δ={total.delta:g}" if total.delta else ""
+    relation = promise.relation.replace("_", " ")
+    besides = f"; {', '.join(total.without_promise)} promised nothing of it" if total.without_promise else ""
+    return f"ε={total.epsilon:.4g}{at} for each {promise.unit} ({relation}){besides}; no budget was set"
 
 
 def _signature() -> ModelSignature:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
 """Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
+SPENT_THEN = "ledger.spent_when_released"
+"""The same in words: what was spent on the source, that release included, and of which budget."""
 
 
 def released_versions(client: MlflowClient, source: str) -> list[ModelVersion]:
@@ -45,4 +47,6 @@ def require_same_ledger(source: str, ledger: Ledger) -> None:
     ledger.require_holds(heads, [version.tags[RESERVATION] for version in versions])
 
 
-require_same_ledger_task = unstored_task(require_same_ledger, "compare the ledger with the registry")
+require_same_ledger_task = unstored_task(
+    require_same_ledger, "compare the ledger with the registry", spends_nothing=True
+)

@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from prefect import task
 
-import models
 from models.evaluation import client_scores, paper_scores
 from models.metrics import Scores
 from models.papers.experiment import Cell, Outcome
 from models.privacy.noise import SeededNoise
 from models.ratings import Ratings
+from tasks.fold_keys import fold_keys
 from tasks.guard import guarded
-from tasks.private_key import private_key
 from tasks.state import State
 from tasks.training import Deal
 
 
 @guarded("Naming the cells")
 def cell_keys(state: State, ratings: Ratings, cells: Sequence[Cell], n_folds: int) -> list[list[str]]:
-    """For each cell and fold the name under which its scores are kept, shape (n_cells, n_folds).
-
-    A keyed hash of the ratings, the cell and the code: the same work has the same name, other ratings, settings
-    or another version of models/ another one; and without the key, which stays in the state folder, the name says
-    nothing about the ratings.
-    """
-    key = private_key(state.folder / "cells.key", "remove it, and cells are computed anew")
-    of_ratings = hmac.new(key, _code_digest(), "sha256")
-    for column in (ratings.users, ratings.items, ratings.values, ratings.catalogue.features):
-        of_ratings.update(column.tobytes())
-    for text in (*ratings.user_labels, *ratings.catalogue.items, str(ratings.scale), str(n_folds)):
-        of_ratings.update(text.encode() + b"\0")
-
-    def name(cell: Cell, fold: int) -> str:
-        one = of_ratings.copy()
-        for part in (cell.recommender.name, cell.recommender.model_dump_json(), cell.specification.model_dump_json()):
-            one.update(part.encode() + b"\0")
-        one.update(str(fold).encode())
-        return one.hexdigest()
-
-    return [[name(cell, fold) for fold in range(n_folds)] for cell in cells]
+    """For each cell and fold the name under which its scores are kept, shape (n_cells, n_folds); see fold_keys."""
+    return fold_keys(state, ratings, [(cell.recommender, cell.specification) for cell in cells], n_folds)
 
 
 @guarded("Evaluation of a cell")
@@ -70,13 +47,6 @@ def outcome_of(folds: Sequence[Mapping[str, Any]]) -> Outcome:
         (float(within[0]), float(within[1]), float(within[2])),
         tuple(cdf.tolist()),
     )
-
-
-def _code_digest() -> bytes:
-    digest = blake2b()
-    for file in sorted(Path(str(models.__file__)).parent.rglob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.digest()
 
 
 # Unlike every other task's, these results are stored: means of errors, under .jali, for a run that was cut off.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
+from typing import IO
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -63,8 +65,11 @@ def prefect_server(state: State) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def user_interfaces(state: State) -> Iterator[dict[str, str]]:
-    """Start what is not configured elsewhere; yields the addresses, stops what it started at the end."""
+def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
+    """Start what is not configured elsewhere; yields the addresses, and a function that waits until all answer.
+
+    What was started is stopped at the end.
+    """
     addresses, waits = {}, []
     with ExitStack() as stack:
         if state.tracks_locally:
@@ -83,9 +88,80 @@ def user_interfaces(state: State) -> Iterator[dict[str, str]]:
             addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
             addresses["Prefect"] = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
-        for wait in waits:
-            wait()
-        yield addresses
+
+        def wait_for_all() -> None:
+            for wait in waits:
+                wait()
+
+        yield addresses, wait_for_all
+
+
+@contextmanager
+def schedule_server(state: State) -> Iterator[tuple[Callable[[], None], bool]]:
+    """The Prefect server that keeps the schedules; yields a function that waits until it answers, and whether it is
+    ours: started here, with its UI, and found by every other `jali schedule` of this folder until the block ends.
+
+    Enter before Prefect is imported.
+
+    Raises:
+      EnvironmentFault: (the function) the server does not answer.
+    """
+    with ExitStack() as stack:
+        if "PREFECT_API_URL" not in os.environ:
+            found = stack.enter_context(_announced(state))
+            if isinstance(found, str):
+                os.environ["PREFECT_API_URL"] = found
+                stack.callback(os.environ.pop, "PREFECT_API_URL")
+            else:
+                url = f"http://127.0.0.1:{(port := _free_port())}/api"
+                os.environ["PREFECT_API_URL"] = url
+                stack.callback(os.environ.pop, "PREFECT_API_URL")
+                settings = {"PREFECT_SERVER_UI_API_URL": url}
+                wait = stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings))
+
+                def announce() -> None:
+                    wait()
+                    found.write(url)
+                    found.flush()
+
+                yield announce, True
+                return
+        yield stack.enter_context(prefect_server(state)), False
+
+
+@contextmanager
+def _announced(state: State) -> Iterator[str | IO[str]]:
+    """The address of the schedules' server of this folder, where a process that is alive has written it; otherwise a
+    file to write it into, held until the block ends.
+    """
+    with (state.folder / "schedule-server").open("a+") as file:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                if address := file.read():  # it is nothing while that server starts
+                    yield address
+                    return
+                time.sleep(0.1)
+            else:
+                file.truncate(0)
+                try:
+                    yield file
+                finally:
+                    file.truncate(0)
+                return
+        raise EnvironmentFault("another `jali schedule` of this folder does not get on. Stop it, and try again.")
+
+
+@contextmanager
+def schedule_worker(state: State, pool: str) -> Iterator[Callable[[], bool]]:
+    """A worker for the runs of a work pool, until the block ends; yields whether it is still there."""
+    settings = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_PREFETCH_SECONDS": "1"}
+    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    with _tied(command, state.folder / "prefect-worker.log", settings) as process:
+        yield lambda: process.poll() is None
 
 
 def _prefect_command(port: int) -> list[str]:
@@ -97,10 +173,25 @@ def _server(
     command: list[str], port: int, path: str, state: State, settings: dict[str, str] | None = None
 ) -> Iterator[Callable[[], None]]:
     """Run a server until the block ends; yields a function that waits until it answers. Its output goes to a file."""
+    log = state.folder / f"{command[0]}-server.log"
+    with _tied(command, log, settings) as process:
+
+        def wait() -> None:
+            deadline = time.monotonic() + START_SECONDS
+            while not _answers(f"http://127.0.0.1:{port}{path}"):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise EnvironmentFault(f"the {command[0]} server did not start; its output is in {log}.")
+                time.sleep(0.1)
+
+        yield wait
+
+
+@contextmanager
+def _tied(command: list[str], log: Path, settings: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program of this environment until the block ends, or we do; its output goes to a file."""
     program, *arguments = command
-    log = state.folder / f"{program}-server.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - our own two programs, by absolute path
+        process = subprocess.Popen(  # noqa: S603 - our own programs, by absolute path
             ["/bin/sh", "-c", TIED_TO_A_PIPE, "sh", str(Path(sys.executable).with_name(program)), *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -108,16 +199,8 @@ def _server(
             env={**os.environ, **(settings or {})},
             start_new_session=True,
         )
-
-    def wait() -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not _answers(f"http://127.0.0.1:{port}{path}"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise EnvironmentFault(f"the {program} server did not start; its output is in {log}.")
-            time.sleep(0.1)
-
     try:
-        yield wait
+        yield process
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -22,7 +22,7 @@ from tasks.state import current_state
 CHECKSUM_DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
 
-class TableSource(BaseModel, frozen=True, extra="forbid"):
+class TableSource(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """An address and settings only: safe to show. Passwords in it are refused."""
 
     path: str = Field(min_length=1)

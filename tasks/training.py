@@ -151,5 +151,4 @@ def fit_and_keep(
 
 
 deal_task = unstored_task(deal, "deal")
-evaluate_fold_task = unstored_task(evaluate_fold, "evaluate fold", run_name="{recommender.name} fold {fold}")
 fit_and_keep_task = unstored_task(fit_and_keep, "fit for release", run_name="fit {recommender.name} for release")

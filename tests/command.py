@@ -35,7 +35,10 @@ def environment(**more: str) -> dict[str, str]:
 
 def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The command, in a process that saves the time of most imports."""
-    done = run_warm([*arguments], folder, environment(**more), SECONDS)
+    return as_text(run_warm([*arguments], folder, environment(**more), SECONDS))
+
+
+def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

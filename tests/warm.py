@@ -11,10 +11,12 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -30,14 +32,17 @@ READ_ON_IMPORT = {"GX_ANALYTICS_ENABLED": "false", "GIT_PYTHON_REFRESH": "quiet"
 
 
 def run_warm(
-    arguments: list[str], folder: Path, environment: dict[str, str], timeout: float
+    arguments: list[str], folder: Path, environment: dict[str, str], timeout: float, program: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """What `subprocess.run` would return of `jali` with these arguments, and nothing on its standard input.
+    """What `subprocess.run` would return of a program of ours, with nothing on its standard input.
+
+    Args:
+      program: a file of Python; `jali` if left out.
 
     Raises:
       TimeoutError: it took longer than `timeout` seconds, and was killed.
     """
-    asked = {"arguments": arguments, "folder": str(folder), "environment": environment}
+    asked = {"program": program, "arguments": arguments, "folder": str(folder), "environment": environment}
     with TemporaryFile() as out, TemporaryFile() as err:
         forks = forking_process()
         socket.send_fds(forks, [json.dumps(asked).encode()], [out.fileno(), err.fileno()])
@@ -52,7 +57,7 @@ def run_warm(
             raise
         forks.settimeout(None)
         said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
-    return subprocess.CompletedProcess(["jali", *arguments], code, *said)
+    return subprocess.CompletedProcess([program or "jali", *arguments], code, *said)
 
 
 @cache
@@ -107,7 +112,11 @@ if __name__ == "__main__":
     os.chdir(command["folder"])
     os.environ.clear()
     os.environ.update(command["environment"])
-    sys.argv = ["jali", *command["arguments"]]
-    from flows.cli import main
+    sys.argv = [command["program"] or "jali", *command["arguments"]]
+    tempfile.tempdir = None  # there may be another TMPDIR
+    if command["program"]:
+        runpy.run_path(command["program"], run_name="__main__")
+    else:
+        from flows.cli import main
 
-    sys.exit(main())
+        main()

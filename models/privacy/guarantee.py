@@ -94,6 +94,19 @@ class Guarantee(BaseModel, frozen=True, extra="forbid"):
         return "; ".join([*map(str, self.levels[:LEVELS_SHOWN]), *more])
 
     @property
+    def tags(self) -> dict[str, str]:
+        """For the version of a release."""
+        return {
+            "privacy.epsilon": self.epsilon_summary,
+            "privacy.delta": f"{self.delta:g}",
+            "privacy.unit": str(self.unit),
+            "privacy.relation": str(self.relation),
+            "privacy.verdict": self.verdict,
+            "privacy.guarantee": self.sentence,
+            "privacy.conditions": "; ".join(self.conditions),
+        }
+
+    @property
     def proven_epsilon(self) -> float | None:
         """Epsilon where it is proven; None where it is only claimed, or not even that."""
         return self.epsilon if self.verdict == "proven" else None

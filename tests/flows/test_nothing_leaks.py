@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,7 +23,7 @@ from models.privacy.specification import PrivacySpecification
 from tasks.servers import prefect_server
 from tasks.state import State
 from tests import planted_jali
-from tests.command import TWO, environment, signalled
+from tests.command import SECONDS, TWO, as_text, environment, signalled
 from tests.leak_search import Search
 from tests.planted import (
     BAD_VALUE,
@@ -41,6 +40,7 @@ from tests.planted import (
     write_planted,
 )
 from tests.planted_jali import LEAKS, STAGES
+from tests.warm import run_warm
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +126,7 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
     for place in (work, *places.values()):
         place.mkdir(parents=True)
     arguments = write_planted(work, *scenario.bad_rows)
-    command = [sys.executable, planted_jali.__file__, ",".join(scenario.plants), *scenario.command, *arguments]
+    arguments = [",".join(scenario.plants), *scenario.command, *arguments]
     settings = {
         "TMPDIR": str(places["temporary"]),
         "HOME": str(places["home"]),
@@ -141,11 +141,10 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
     }
     before = shared_memory()
     if scenario.sends:
+        command = [sys.executable, planted_jali.__file__, *arguments]
         outcome, _ = signalled(command, work, "Cross-validating", scenario.sends, **settings)
     else:
-        outcome = subprocess.run(
-            command, cwd=work, env=environment(**settings), capture_output=True, text=True, check=False, timeout=240
-        )
+        outcome = as_text(run_warm(arguments, work, environment(**settings), SECONDS, planted_jali.__file__))
     for path in shared_memory() - before:
         if path.is_file() and path.stat().st_uid == os.getuid():
             (places["shared-memory"] / path.name).write_bytes(path.read_bytes())

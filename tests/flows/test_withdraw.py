@@ -12,10 +12,10 @@ from flows.withdraw import withdraw
 from models.errors import LedgerDoubted, Refused
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import PrivacySpecification
-from tasks.batch_list import one_at_a_time
 from tasks.ledger import Ledger
 from tasks.ledger_entries import Charge
 from tasks.state import State
+from tasks.turns import one_at_a_time
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def left_out(state: State) -> list[Path]:
 
 def test_nobody_withdraws_while_a_batch_is_under_way(batches: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(withdrawing, "require_same_ledger", lambda *_: None)
-    with one_at_a_time("films"), pytest.raises(Refused, match="another batch of films is under way"):
+    with one_at_a_time("films"), pytest.raises(Refused, match="another run of films is under way"):
         withdraw("7", "films")
     assert left_out(batches) == []
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +25,13 @@ from flows.audit import Request
 from flows.job import Job, candidates
 from flows.run import Done, Result, releasable, reserved
 from models.candidate import Candidate
-from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch
 from tasks.item_files import catalogue_of
 from tasks.ledger import Ledger
 from tasks.rating_files import HALF
 from tasks.state import current_state
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
+from tasks.turns import one_at_a_time
 from tasks.validation import validate
 from tests.fuzz.case import SECRETS, Case
 
@@ -139,8 +139,7 @@ def rehearse(job: Job) -> Done:
     ledger = Ledger(current_state())
     chosen = candidates(job, releases := releasable(job, ledger.budget(job.source)))
     to_release = [candidate for candidate in chosen if releases(candidate.guarantee)]
-    alone = one_at_a_time(job.source) if job.batch else nullcontext()
-    with alone, reserved(ledger, job, to_release) as (_, reservations):
+    with one_at_a_time(job.source), reserved(ledger, job, to_release) as (_, reservations):
         told = job.privacy
         loaded = tasks.loading.load(job.ratings, job.items, job.scale, told.preferences, told.unit)
         ratings = validate(loaded, job.minimums)

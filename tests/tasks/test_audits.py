@@ -199,6 +199,7 @@ def note(
 ) -> tuple[str, list[str]]:
     client = registry_of(tags, fails_at)
     patch.setattr(audits, "open_tracking", lambda state: client)
+    patch.setattr(audits, "refresh_card", lambda client, name, number: None)
     return note_audit(A_VERSION, done, "run"), client.written
 
 
@@ -242,6 +243,14 @@ def test_what_is_noted_is_said(state: State, monkeypatch: pytest.MonkeyPatch) ->
         note(monkeypatch, tags, trial(0.8))
 
 
+def test_an_audit_is_noted_though_the_card_cannot_tell_of_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version has no files here, of which its card could be made."""
+    tags: dict[str, str] = {}
+    monkeypatch.setattr(audits, "open_tracking", lambda state: registry_of(tags))
+    assert "Its description could not be rewritten" in note_audit(A_VERSION, trial(1.3), "run")
+    assert is_refused(tags)
+
+
 def test_audits_that_end_together_are_all_counted(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     tags: dict[str, str] = {}
     client = registry_of(tags)
@@ -254,6 +263,7 @@ def test_audits_that_end_together_are_all_counted(state: State, monkeypatch: pyt
 
     client.get_model_version = slowly
     monkeypatch.setattr(audits, "open_tracking", lambda state: client)
+    monkeypatch.setattr(audits, "refresh_card", lambda client, name, number: None)
     monkeypatch.setattr(audits, "PAUSE", 0.005)
     with ThreadPoolExecutor(5) as threads:
         list(threads.map(lambda epsilon: note_audit(A_VERSION, trial(epsilon), "run"), [0.8, 0.8, 1.3, 0.8, 0.8]))

@@ -15,18 +15,19 @@ from flows.job import make_job
 from flows.withdraw import withdraw
 from models.batch import Batch, BatchKind, Record, moves_of, told_by
 from models.candidate import Candidate
-from models.errors import EnvironmentFault, Refused, SpecError
+from models.errors import Refused, SpecError
 from models.histogram.pdp_histogram import PDPHistogram
 from models.privacy.specification import Policy, Preferences, PrivacySpecification
 from models.ratings import Ratings
 from models.recommender import CATALOGUE_FROM_RATINGS
 from models.release import ItemFactors, Release
-from tasks.batch_list import keep_moves, keep_out, one_at_a_time, read_record, require_whole
+from tasks.batch_list import keep_moves, keep_out, read_record, require_whole
 from tasks.batches import open_batch, open_withdrawal
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import Charge
 from tasks.state import State
 from tasks.training import fit_private
+from tasks.turns import one_at_a_time
 from tests.made_up import made_up_ratings
 
 SPECIFICATION = PrivacySpecification(epsilon=1)
@@ -154,14 +155,6 @@ def test_what_a_batch_releases_is_on_the_list_before_it_is_paid_for(
     assert was_listed == [True]
 
 
-def test_two_batches_of_one_source_are_never_under_way_at_once(state: State) -> None:
-    refused = pytest.raises(Refused, match="another batch of films")
-    with one_at_a_time("films"), one_at_a_time("books"), refused, one_at_a_time("films"):
-        pass
-    with one_at_a_time("films"):  # given back
-        pass
-
-
 def test_the_list_names_nobody_and_is_its_owners_alone(state: State) -> None:
     ratings = made_up_ratings()
     file = list_file(state, paid_for(ratings, state, becomes="publish"))
@@ -169,12 +162,6 @@ def test_the_list_names_nobody_and_is_its_owners_alone(state: State) -> None:
     assert not any(label.encode() in content for label in ratings.user_labels)
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_list_that_cannot_be_written_is_one_sentence(state: State) -> None:
-    (state.folder / "batches" / "books").write_text("")
-    with pytest.raises(EnvironmentFault, match="cannot be written"), one_at_a_time("books"):
-        pass
 
 
 @pytest.mark.parametrize("kind", ["fresh", "corrected"])

@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from models.index import RECOMMENDERS
 from models.ratings import Ratings
 from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks import publishing
-from tasks.batch_list import one_at_a_time
 from tasks.batches import open_batch
 from tasks.ledger import Ledger
 from tasks.ledger_entries import SPENT
@@ -33,6 +31,7 @@ from tasks.runs import Pending
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.training import fit_and_keep
+from tasks.turns import one_at_a_time
 from tasks.voiding import void
 
 pytestmark = pytest.mark.slow
@@ -63,8 +62,8 @@ def run(told: Job, ratings: Ratings) -> dict[str, str]:
     chosen = candidates(told)
     finished = finish_interrupted(state)
     versions = {name: one.version or "" for name, one in paid_before(told, chosen, finished).items()}
-    alone = one_at_a_time(told.source) if told.batch else nullcontext()
-    with alone, reserved(Ledger(state), told, [c for c in chosen if c.name not in versions]) as (own, reservations):
+    unpaid = [c for c in chosen if c.name not in versions]
+    with one_at_a_time(told.source), reserved(Ledger(state), told, unpaid) as (own, reservations):
         for c in chosen:
             if c.name in reservations:
                 if told.batch:

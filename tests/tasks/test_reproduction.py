@@ -40,7 +40,7 @@ def test_another_version_of_the_code_computes_anew(
     state: State, ratings: Ratings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = cell_keys(state, ratings, CELLS, 2)
-    monkeypatch.setattr("tasks.reproduction._code_digest", lambda: b"another")
+    monkeypatch.setattr("tasks.fold_keys._code_digest", lambda: b"another")
     assert cell_keys(state, ratings, CELLS, 2) != before
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -23,6 +23,7 @@ from models.candidate import Candidate
 from models.errors import EnvironmentFault, NotReleasable
 from models.histogram.pdp_histogram import PDPHistogram
 from models.index import make_recommender
+from models.privacy.budget import Budget
 from models.privacy.noise import ExactNoise
 from models.privacy.specification import Policy, PrivacySpecification
 from models.private_metrics import ERROR_STEPS, PrivateMetrics
@@ -30,10 +31,14 @@ from models.ratings import Ratings
 from tasks import publishing
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import Charge
+from tasks.model_card import model_card, refresh_card
 from tasks.publishing import publish
 from tasks.state import State, current_state
 from tasks.tracking import log_evaluations, log_spending, open_tracking
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 pytestmark = pytest.mark.slow
 
@@ -82,10 +87,8 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     assert run.data.metrics["cv_rmse_sd"] == summary["rmse_sd"]
     assert {"visitor_rmse", "cv_mae", "cv_ndcg_10", "fold_rmse"} <= set(run.data.metrics)
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "fold_rmse")] == [0, 1, 2]
-    assert {file.path for file in client.list_artifacts(run.info.run_id, "figures")} == {
-        "figures/rmse.png",
-        "figures/error_cdf.png",
-    }
+    assert figures_of(client, run.info.run_id) == {"rmse", "error_cdf", "privacy_utility"}
+    assert run.data.tags["latest"] == "yes"
     assert run.data.tags["release"] == "films.pdp-histogram v1"
     assert "paper_rmse" in client.get_run(runs["pmf"]).data.metrics
 
@@ -93,6 +96,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     release_run = client.get_run(released.run_id)
     assert client.get_experiment(release_run.info.experiment_id).name == "films.releases"
     assert set(release_run.data.metrics) == {"privacy.epsilon_spent"}
+    assert figures_of(client, released.run_id) == {"item_offsets", "ledger"}  # no RMSE was paid for
     assert released.tags["privacy.epsilon"] == "1"
     assert released.tags["privacy.verdict"] == "proven"
     assert "differential privacy" in released.tags["privacy.guarantee"]
@@ -100,6 +104,10 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     (entry,) = Ledger(state).entries()
     assert entry.reservation == released.tags["ledger.reservation"]
     assert entry.outcome == "version 1"
+
+
+def figures_of(client: MlflowClient, run: str) -> set[str]:
+    return {Path(file.path).stem for file in client.list_artifacts(run, "figures")}
 
 
 def test_a_version_states_the_metrics_that_were_paid_for_and_not_the_exact_ones(
@@ -117,6 +125,7 @@ def test_a_version_states_the_metrics_that_were_paid_for_and_not_the_exact_ones(
     assert set(run.data.metrics) == {"privacy.epsilon_spent", "private_rmse", "private_rmse_low", "private_rmse_high"}
     assert run.data.metrics["privacy.epsilon_spent"] == 3
     assert run.data.params["privacy.epsilon_spent"] == "3"
+    assert figures_of(client, released.run_id) == {"item_offsets", "ledger", "privacy_utility"}
     assert run.data.params["privacy.metrics.ratings_per_user"] == "4"
     assert released.tags["metrics.rmse"] == f"{rmse:.4g}"
     assert released.tags["metrics.rmse_95"] == f"{low:.3g}..{high:.3g}"
@@ -163,6 +172,35 @@ def test_the_next_release_is_the_next_version(ratings: Ratings, state: State) ->
     alike, personalised = (client.get_model_version("films.pdp-histogram", n).description for n in ("1", "2"))
     assert "Declared levels: conservative ε=0.1 to 0.2 (54%); moderate" in personalised
     assert "Declared levels" not in alike
+
+
+def test_the_card_of_a_version_follows_its_tags_and_that_of_a_copy_its_own(ratings: Ratings, state: State) -> None:
+    number = published(candidate(), ratings, state)
+    client = open_tracking(state)
+    source = client.get_model_version("films.pdp-histogram", number)
+    assert source.tags["ledger.spent_when_released"] == "ε=1 for each rating (add or remove); no budget was set"
+    assert source.description == model_card(source.name, fitted_as(candidate()), source.tags)
+    client.copy_model_version(f"models:/films.pdp-histogram/{number}", "films.serving")
+    client.set_model_version_tag("films.serving", "1", "promotion.by", "ada")
+    refresh_card(client, "films.serving", "1")
+    served = client.get_model_version("films.serving", "1").description
+    assert "- By ada" in served
+    assert "models:/films.serving@champion" in served
+    assert client.get_model_version("films.pdp-histogram", number).description == source.description
+
+
+def fitted_as(chosen: Candidate) -> dict[str, Any]:
+    """What a release of this says of itself, as far as its card shows it."""
+    return {"recommender": chosen.name, "guarantee": chosen.guarantee.model_dump(mode="json")}
+
+
+def test_a_budget_is_told_with_what_was_spent_of_it(ratings: Ratings, state: State) -> None:
+    Ledger(state).set_budget("films", Budget(epsilon=10))
+    number = published(candidate(), ratings, state)
+    version = open_tracking(state).get_model_version("films.pdp-histogram", number)
+    told = "ε=1, of a budget of ε=10 for each rating (add or remove)"
+    assert version.tags["ledger.spent_when_released"] == told
+    assert f"| spent when released | {told} |" in version.description
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:

@@ -1,0 +1,167 @@
+"""`jali schedule` on the terminal: what is registered, when it runs next, and how each run ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from models.errors import EnvironmentFault, SpecError
+from tasks.servers import schedule_server, schedule_worker
+from tasks.state import State, without_credentials
+
+if TYPE_CHECKING:
+    from flows.job import Job
+    from tasks.deployments import Scheduled, Timing
+
+LOOKS_SECONDS = 1.0
+"""Between two looks at what ended."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `jali schedule` was told."""
+
+    config: str | None = None
+    cron: str | None = None
+    timezone: str | None = None
+    every: str | None = None
+    source: str | None = None
+    promote: bool = False
+    pause: str | None = None
+    resume: str | None = None
+    remove: str | None = None
+    listing: bool = False
+    work: bool = False
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What is to be done to schedules that are there, and to which."""
+        told = {"pause": self.pause, "resume": self.resume, "remove": self.remove}
+        return {name: source for name, source in told.items() if source is not None}
+
+    def require_sense(self) -> None:
+        """Raise SpecError where two things are asked that do not go together."""
+        if self.config is None and (self.cron or self.every or self.timezone or self.source or self.promote):
+            raise SpecError("name the configuration that is to run, as in `jali schedule CONFIG.yaml --every 1d`.")
+        n_asked = (self.config is not None) + len(self.changes) + self.listing
+        if n_asked > 1 or (self.work and (self.changes or self.listing)):
+            raise SpecError("give one at a time: a CONFIG.yaml, --list, --pause, --resume, or --remove.")
+
+
+def schedule(asked: Asked, state: State) -> None:
+    """Do what was asked; where Prefect's server is ours, or with --work, go on until Ctrl-C.
+
+    Raises:
+      SpecError: something is wrong with what was asked, and nothing was registered.
+      EnvironmentFault: Prefect does not answer.
+    """
+    asked.require_sense()
+    with schedule_server(state) as (wait, is_ours):
+        new = _understood(asked)
+        wait()
+        _changed(asked)
+        if new:
+            _registered(*new, promote=asked.promote, state=state)
+        _tell()
+        if asked.work or (is_ours and not (asked.changes or asked.listing)):
+            _work(state, is_ours=is_ours)
+        elif new and not is_ours:
+            _say_who_works(new[0], state)
+
+
+def _understood(asked: Asked) -> tuple[Job, Timing] | None:
+    if asked.config is None:
+        return None
+    from flows.schedule import scheduled_job, timing_of
+
+    timing = timing_of(asked.cron, asked.timezone, asked.every)
+    return scheduled_job(asked.config, asked.source, promote=asked.promote), timing
+
+
+def _changed(asked: Asked) -> None:
+    from tasks import deployments
+
+    do: dict[str, Callable[[str], None]] = {
+        "pause": deployments.pause,
+        "resume": deployments.resume,
+        "remove": deployments.remove,
+    }
+    for what, source in asked.changes.items():
+        do[what](source)
+        typer.echo(f"{source}: {what}d.")
+
+
+def _registered(job: Job, timing: Timing, *, promote: bool, state: State) -> None:
+    from flows.run import run
+    from flows.schedule import budget_lines, parameters_of
+    from tasks.deployments import register
+    from tasks.ledger import Ledger
+
+    register(run, job.source, parameters_of(job, promote=promote), timing, state)
+    for line in budget_lines(job, Ledger(state)):
+        typer.echo(line)
+
+
+def _tell() -> None:
+    from tasks.deployments import scheduled
+
+    found = scheduled()
+    for one in found:
+        typer.echo(schedule_line(one))
+    if not found:
+        typer.echo('Nothing is scheduled. For example: jali schedule CONFIG.yaml --cron "0 3 * * *"')
+
+
+def schedule_line(one: Scheduled) -> str:
+    """A schedule on a line of its own."""
+    then = " and promotion" if one.promotes else ""
+    times = (
+        "paused"
+        if one.is_paused
+        else "next " + ", ".join(f"{moment:%a %d %b %H:%M:%S %Z}" for moment in one.next_times)
+    )
+    return f"{one.source}: {one.when}{then}; {times}"
+
+
+def _say_who_works(job: Job, state: State) -> None:
+    from flows.schedule import variables_of
+    from tasks.deployments import POOL, worker_environment
+
+    if os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1"):
+        typer.echo("The `jali schedule` that is at work in this folder runs it.")
+        return
+    _, missing = worker_environment(state)
+    key = [name for name in ("JALI_LEDGER_KEY",) if name in os.environ]
+    needed = ["PREFECT_API_URL", *missing, *key, *variables_of(job)]
+    typer.echo(f"It runs where a worker is: prefect worker start --pool {POOL}    (or jali schedule --work)")
+    typer.echo(f"with {', '.join(needed)} in its environment" + (_why(missing) if missing else "") + ".")
+
+
+def _why(missing: list[str]) -> str:
+    return f" ({' and '.join(missing)} hold a password, which Prefect would store)"
+
+
+def _work(state: State, *, is_ours: bool) -> None:
+    """Keep a worker, and say how each run ends, until Ctrl-C."""
+    from tasks.deployments import POOL, ended_since, take_over
+
+    if is_ours and (n_missed := take_over(state)):
+        typer.echo(f"{n_missed} runs were missed while nobody worked; they are not made up for.")
+    address = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
+    known: set[str] = set()
+    began = datetime.now(UTC)
+    with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
+        typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
+        while is_there():
+            for one in ended_since(began, known):
+                known.add(one.id)
+                typer.echo(f"{one.at:%H:%M:%S} {one.source}: {one.state}. {one.sentence}".rstrip())
+            time.sleep(LOOKS_SECONDS)
+        raise EnvironmentFault(f"the worker ended; its output is in {state.folder / 'prefect-worker.log'}.")

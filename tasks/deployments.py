@@ -1,0 +1,287 @@
+"""Schedules, as Prefect keeps them: one deployment per source, run by workers of the pool `jali`.
+
+What is stored there is shown to whoever opens Prefect: paths, names and settings, and no address with a password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from httpx import HTTPError
+from prefect import Flow, State
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import TERMINAL_STATES, ConcurrencyLimitStrategy, ConcurrencyOptions, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.server.schemas import schedules as served
+from prefect.states import Crashed
+from prefect.utilities.callables import parameter_schema
+from prefect.workers.process import ProcessWorker
+
+from models.errors import EnvironmentFault, SpecError, shown
+from tasks.flow_runs import mark_killed
+from tasks.state import State as StateFolder
+from tasks.state import without_credentials
+
+POOL = "jali"
+ADDRESSES = ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL")
+SKIPPED = "skipped: the run before was still at work"
+NOT_MADE_UP_FOR = 100
+"""How many missed runs are looked for at once."""
+
+Timing = CronSchedule | IntervalSchedule
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A deployment, as people are told of it."""
+
+    source: str
+    when: str
+    is_paused: bool
+    promotes: bool
+    next_times: tuple[datetime, ...]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that came to its end."""
+
+    id: str
+    source: str
+    at: datetime
+    state: str
+    sentence: str
+
+
+@contextmanager
+def _prefect() -> Iterator[SyncPrefectClient]:
+    """A client of Prefect's API.
+
+    Raises:
+      EnvironmentFault: it does not do what it is asked.
+    """
+    fault = None
+    try:
+        with get_client(sync_client=True) as client:
+            yield client
+    except (HTTPError, PrefectException) as error:
+        fault = type(error).__name__
+    if fault:
+        raise EnvironmentFault(
+            f"the Prefect server at {without_credentials(os.environ.get('PREFECT_API_URL', 'an unknown address'))} did "
+            f"not do what it was asked ({fault}). Look after it and try again."
+        )
+
+
+def register(
+    flow: Flow[..., Any], source: str, parameters: Mapping[str, Any], timing: Timing, state: StateFolder
+) -> None:
+    """Make the deployment of a source, or put this one in its place.
+
+    Args:
+      parameters: of the flow, as JSON.
+    """
+    environment, _ = worker_environment(state)
+    with _prefect() as client:
+        _require_pool(client)
+        client.create_deployment(
+            client.create_flow(flow),
+            source,
+            description=f"Batches of {source}, released by Jali.",
+            entrypoint=f"{flow.fn.__module__}.{flow.fn.__name__}",
+            parameters=dict(parameters),
+            parameter_openapi_schema=parameter_schema(flow).model_dump_for_openapi(),
+            enforce_parameter_schema=True,
+            schedules=[DeploymentScheduleCreate(schedule=timing, active=True)],
+            concurrency_limit=1,
+            concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+            work_pool_name=POOL,
+            job_variables={
+                "command": shlex.join([sys.executable, "-P", "-m", "flows.in_worker"]),
+                "working_dir": str(state.folder.parent),
+                "env": environment,
+            },
+            paused=False,
+        )
+
+
+def _require_pool(client: SyncPrefectClient) -> None:
+    try:
+        kind = client.read_work_pool(POOL).type
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        client.create_work_pool(WorkPoolCreate(name=POOL, type=ProcessWorker.type, base_job_template=template))
+        return
+    if kind != ProcessWorker.type:
+        raise EnvironmentFault(
+            f"the work pool {POOL} of this Prefect server is of type {kind}, and Jali's runs need one of type "
+            f"{ProcessWorker.type}. Remove it, and it is made anew."
+        )
+
+
+def worker_environment(state: StateFolder) -> tuple[dict[str, str], list[str]]:
+    """Where a scheduled run finds what is there now, whatever its own environment says; and which addresses hold a
+    password: these stay out, and the worker's environment must have them.
+    """
+    addresses = dict(zip(ADDRESSES, map(absolute, (state.tracking_uri, state.ledger_url)), strict=True))
+    secret = [name for name, address in addresses.items() if without_credentials(address) != address]
+    shared = {name: address for name, address in addresses.items() if name not in secret}
+    return {**shared, "PREFECT_HOME": str(state.prefect_home), "XDG_STATE_HOME": str(state.own_folder.parent)}, secret
+
+
+def absolute(address: str) -> str:
+    """An address that means the same in every folder."""
+    try:
+        url = sa.make_url(address)
+    except sa.exc.ArgumentError:  # a path, which MLflow takes too
+        return address if "://" in address else str(Path(address).absolute())
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return address
+    return str(url.set(database=str(Path(url.database).absolute())))
+
+
+def scheduled(sources: Sequence[str] | None = None) -> list[Scheduled]:
+    """The deployments of the pool, by source; those named, or all."""
+    with _prefect() as client:
+        return [_told(one) for one in _deployments(client) if sources is None or one.name in sources]
+
+
+def pause(source: str) -> None:
+    with _prefect() as client:
+        client.pause_deployment(_deployment(client, source).id)
+
+
+def resume(source: str) -> None:
+    with _prefect() as client:
+        client.resume_deployment(_deployment(client, source).id)
+
+
+def remove(source: str) -> None:
+    """Remove it, and the runs that were still to come."""
+    with _prefect() as client:
+        found = _deployment(client, source)
+        _give_up(client, _of([found], StateType.SCHEDULED))
+        client.delete_deployment(found.id)
+
+
+def take_over(state: StateFolder) -> int:
+    """Mark the runs that the worker before left under way, remove those whose time passed while there was none, and
+    say how many these are: they are not made up for.
+
+    Only where no other worker is at work: a run that waits for its process looks like one that never got any.
+    """
+    mark_killed(state, "the next worker")
+    with _prefect() as client:
+        found = _deployments(client)
+        if not found:
+            return 0
+        for run in client.read_flow_runs(flow_run_filter=_of(found, StateType.PENDING)):
+            client.set_flow_run_state(run.id, Crashed(message="its worker ended before it began"), force=True)
+        missed = _of(found, StateType.SCHEDULED)
+        missed.expected_start_time = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
+        return _give_up(client, missed)
+
+
+def _give_up(client: SyncPrefectClient, which: FlowRunFilter) -> int:
+    n_removed = 0
+    while runs := client.read_flow_runs(flow_run_filter=which, limit=NOT_MADE_UP_FOR):
+        for run in runs:
+            client.delete_flow_run(run.id)
+        n_removed += len(runs)
+    return n_removed
+
+
+def ended_since(moment: datetime, known: set[str]) -> list[Ended]:
+    """Scheduled runs that came to their end since then, but for those known; oldest first."""
+    with _prefect() as client:
+        names = {one.id: one.name for one in _deployments(client)}
+        if not names:
+            return []
+        which = FlowRunFilter(
+            deployment_id=FlowRunFilterDeploymentId(any_=list(names)),
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(TERMINAL_STATES))),
+        )
+        runs = client.read_flow_runs(flow_run_filter=which, sort=FlowRunSort.END_TIME_DESC, limit=NOT_MADE_UP_FOR)
+    found = []
+    for run in reversed(runs):
+        if run.state and run.deployment_id and run.state.timestamp >= moment and str(run.id) not in known:
+            found.append(Ended(str(run.id), names[run.deployment_id], run.state.timestamp, *_last_words(run.state)))
+    return found
+
+
+def _last_words(state: State[Any]) -> tuple[str, str]:
+    if state.type == StateType.CANCELLED and "concurrency" in (state.message or ""):
+        return str(state.name), SKIPPED
+    return str(state.name), state.message or ""
+
+
+def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
+    return sorted(client.read_deployments(work_pool_filter=pool), key=lambda one: one.name)
+
+
+def _deployment(client: SyncPrefectClient, source: str) -> DeploymentResponse:
+    found = _deployments(client)
+    for one in found:
+        if one.name == source:
+            return one
+    there_are = f"There are {', '.join(one.name for one in found)}." if found else "There are none."
+    raise SpecError(f"no schedule of {shown(source)} is known. {there_are}")
+
+
+def _of(deployments: Sequence[DeploymentResponse], *kinds: StateType) -> FlowRunFilter:
+    return FlowRunFilter(
+        deployment_id=FlowRunFilterDeploymentId(any_=[one.id for one in deployments]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(kinds))),
+    )
+
+
+def _told(one: DeploymentResponse) -> Scheduled:
+    timings = [schedule.schedule for schedule in one.schedules if schedule.active]
+    known = [timing for timing in timings if isinstance(timing, CronSchedule | IntervalSchedule)]
+    times = sorted(moment for timing in known for moment in next_times(timing))
+    when = ", ".join(in_words(timing) for timing in known) or "at no time of its own"
+    return Scheduled(one.name, when, one.paused, bool(one.parameters.get("promote")), tuple(times[:3]))
+
+
+def in_words(timing: Timing) -> str:
+    """The timing as it was written."""
+    if isinstance(timing, CronSchedule):
+        return f"{timing.cron} ({timing.timezone or 'UTC'})"
+    return f"every {timing.interval}"
+
+
+def next_times(timing: Timing, n: int = 3) -> list[datetime]:
+    """When it fires next.
+
+    Raises:
+      SpecError: never.
+    """
+    kind = served.CronSchedule if isinstance(timing, CronSchedule) else served.IntervalSchedule
+    try:
+        return list(asyncio.run(kind.model_validate(timing.model_dump()).get_dates(n)))
+    except ValueError:  # croniter's, which looks fifty years ahead
+        raise SpecError(f"{in_words(timing)} never comes. Name a day that there is.") from None

@@ -1,0 +1,114 @@
+"""Flow runs that were killed: Prefect shows them as running for ever, unless whoever comes next says that they are not.
+
+`.jali/flow-runs/ID` is there while the flow run ID is at work, and locked by its process: the operating system lets go
+of the lock however the process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import UUID
+
+from httpx import HTTPError
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.context import FlowRunContext
+from prefect.exceptions import ObjectNotFound, PrefectException
+from prefect.states import Crashed
+
+from tasks.state import State
+
+UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+
+
+@contextmanager
+def noted(state: State) -> Iterator[None]:
+    """While the block lasts, let others know that this flow run is alive; before, mark those that are not."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    if run is None:
+        yield
+        return
+    mark_killed(state, run.name)
+    with _note(_folder(state) / str(run.id)):
+        yield
+
+
+@contextmanager
+def _note(note: Path) -> Iterator[None]:
+    part = note.with_name(f".{note.name}")
+    lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        part.rename(note)  # it is never seen without its lock
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def mark_killed(state: State, taken_up_by: str) -> int:
+    """Set the flow runs whose process is gone, and their tasks, to Crashed where Prefect knows them; returns how many.
+
+    Where Prefect does not answer they are left to the next.
+    """
+    n_marked = 0
+    for note in sorted(_folder(state).glob("[!.]*")):
+        lock = _take(note)
+        if lock is None:
+            continue
+        try:
+            with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
+                n_marked += _mark(client, UUID(note.name), f"killed; taken up by {taken_up_by}")
+                note.unlink()
+        finally:
+            os.close(lock)
+    return n_marked
+
+
+def _mark(client: SyncPrefectClient, run: UUID, message: str) -> bool:
+    try:
+        state = client.read_flow_run(run).state
+    except ObjectNotFound:  # of another server
+        return False
+    tasks = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),
+        task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=list(UNDER_WAY)))),
+    )
+    for task in tasks:
+        client.set_task_run_state(task.id, Crashed(message=message), force=True)
+    if state is None or state.type not in UNDER_WAY:
+        return False
+    client.set_flow_run_state(run, Crashed(message=message), force=True)
+    return True
+
+
+def _folder(state: State) -> Path:
+    folder = state.folder / "flow-runs"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _take(note: Path) -> int | None:
+    """A descriptor that holds the note's lock; None where another process does, or the note is gone."""
+    try:
+        lock = os.open(note, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock

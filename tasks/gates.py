@@ -1,0 +1,291 @@
+"""The gates that a version passes before it is served. Each looks by itself at public things and says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+
+from models.errors import JaliError, LedgerDoubted, Refused, shown
+from models.privacy.guarantee import Guarantee
+from models.private_metrics import PaidMetrics
+from models.release import FORMAT, Release
+from tasks.audit_history import RUNS
+from tasks.audits import require_not_exceeded
+from tasks.clean_process import CleanProcess, made_up_requests, require_same_answers
+from tasks.guard import guarded
+from tasks.ledger import Ledger
+from tasks.ledger_entries import COUNTED, Entry
+from tasks.model_files import require_own_code, signature_of
+from tasks.registry import RESERVATION, require_same_ledger
+from tasks.state import current_state
+from tasks.unstored import unstored_task
+
+Gate = Literal["verdict", "budget", "metric", "audit", "code", "load", "schema"]
+GATES: tuple[Gate, ...] = get_args(Gate)
+
+Outcome = Literal["pass", "refused", "waived", "-"]
+"""A dash: not looked at, for a reason that is given."""
+
+
+class Unwaivable(Refused):
+    """No reason makes it pass."""
+
+
+class NotLooked(Refused):
+    """Another gate refuses already what this one would need."""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A version that is to be served, as MLflow and its files have it.
+
+    Attributes:
+      tags: the version's.
+      folder: where its files are, downloaded.
+      release: None where they cannot be read.
+      fault: why not.
+    """
+
+    source: str
+    recommender: str
+    number: str
+    tags: Mapping[str, str]
+    folder: Path
+    release: Release | None
+    fault: str = ""
+
+    @property
+    def model(self) -> str:
+        return f"{self.source}.{self.recommender}"
+
+    def __str__(self) -> str:
+        return f"version {self.number} of {self.model}"
+
+    @property
+    def readable(self) -> Release:
+        """Its release.
+
+        Raises:
+          NotLooked: there is none to be read.
+        """
+        if self.release is None:
+            raise NotLooked("not looked at: the release's files cannot be read.")
+        return self.release
+
+
+@dataclass(frozen=True)
+class Champion:
+    """What is served now, to be compared with.
+
+    Attributes:
+      number: of the version in SOURCE.serving.
+      origin: which version it is a copy of, as `SOURCE.RECOMMENDER/NUMBER`.
+      release: None where its files cannot be read.
+    """
+
+    number: str
+    origin: str
+    release: Release | None
+    signature: Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a gate found.
+
+    Attributes:
+      waiver: why it does not stop the version although it refused; "" where nobody said.
+      is_final: whether no reason would.
+    """
+
+    gate: Gate
+    outcome: Outcome
+    found: str
+    waiver: str = ""
+    is_final: bool = False
+
+
+def look(gate: Gate, waiver: str, what: Callable[[], str]) -> Finding:
+    """What a gate finds, whatever it raises."""
+    try:
+        return Finding(gate, "pass", what(), waiver)
+    except NotLooked as reason:
+        return Finding(gate, "-", str(reason), waiver)
+    except JaliError as reason:
+        is_final = isinstance(reason, Unwaivable)
+        outcome: Outcome = "waived" if waiver and not is_final else "refused"
+        return Finding(gate, outcome, str(reason), waiver, is_final)
+
+
+@guarded("The gate verdict")
+def verdict_gate(offered: Offered) -> str:
+    """Only what is proven, and only if the tags, which anybody may edit, say what the release's files say."""
+    promise = _promise(offered)
+    if promise.verdict == "none":
+        raise Unwaivable(f"{offered.recommender} promises nothing, and what promises nothing is never served.")
+    stated = {"source": offered.source, **promise.tags, **_metric_tags(offered.readable)}
+    differing = [name for name, text in stated.items() if offered.tags.get(name) != text]
+    if offered.readable.about.get("recommender") != offered.recommender:
+        differing.append("its recommender")
+    if differing:
+        raise Unwaivable(
+            f"the registry and release.json disagree ({', '.join(differing)}): somebody changed the one or the other. "
+            "Restore the tags of the version as its release.json has it, or release anew."
+        )
+    if promise.verdict != "proven":
+        weakness = "; ".join(promise.weaknesses) or promise.reference
+        raise Refused(
+            f"it is {promise.verdict} and not proven: {weakness}. Say with --accept-unproven REASON why it is served "
+            "all the same, or promote one that is proven."
+        )
+    return f"proven: ε={promise.epsilon_summary} for {promise.protects}; the tags say what release.json says."
+
+
+def _promise(offered: Offered) -> Guarantee:
+    if offered.release is None:
+        raise Unwaivable(offered.fault)
+    try:
+        return Guarantee.model_validate(offered.release.about["guarantee"])
+    except (KeyError, TypeError, ValidationError):
+        reason = "its release.json does not say what was promised. Restore the file, or release anew."
+    raise Unwaivable(reason)
+
+
+def _metric_tags(release: Release) -> dict[str, str]:
+    metrics = PaidMetrics.of(release)
+    return metrics.tags if metrics else {}
+
+
+@guarded("The gate budget")
+def budget_gate(offered: Offered) -> str:
+    """The version was paid for, in the ledger that paid for all the others, within the budget."""
+    ledger = Ledger(current_state())
+    name = offered.tags.get(RESERVATION, "")
+    entries = ledger.entries(offered.source)
+    own = [entry for entry in ledger.entries() if entry.reservation == name]
+    if own:
+        _require_published(offered, own)
+    require_same_ledger(offered.source, ledger)
+    if not own:
+        raise LedgerDoubted(
+            f"this ledger knows no charge that paid for it (its tag {RESERVATION}). Name the ledger that has it "
+            "(JALI_LEDGER_URL), or promote a version that `jali run` released."
+        )
+    ledger.require_remembered(offered.source)
+    paid = f"paid for ({name[:6]})"
+    budget = ledger.budget(offered.source)
+    if budget is None:
+        return f"{paid}; nobody declared a budget (`jali ledger budget {shown(offered.source)} --epsilon E`)."
+    spent = budget.spent([entry.amount for entry in entries if entry.state in COUNTED])
+    if spent > budget.most:
+        raise Refused(
+            f"{budget.amount(spent)} is spent or reserved on {shown(offered.source)}, and its budget is {budget}. "
+            "`jali ledger show` says on what; ask whoever keeps the budget."
+        )
+    return f"{paid}; {budget.amount(spent)} is spent or reserved, of {budget}."
+
+
+def _require_published(offered: Offered, own: Sequence[Entry]) -> None:
+    charge = own[0]
+    if charge.state == "commit":
+        raise Unwaivable(
+            "the ledger does not know yet that it was published: its run was interrupted. The next `jali run` in the "
+            "same folder puts it into the ledger."
+        )
+    if charge.state != "publish":
+        raise Unwaivable(
+            f"its charge is {charge.outcome}: what it cost is not in the ledger's sums, or nothing was to leave. "
+            "Delete the version if nobody can have seen it, and release anew."
+        )
+    promise = _promise(offered)
+    paid_for = (charge.source, charge.recommender, charge.outcome, charge.verdict)
+    if paid_for != (offered.source, offered.recommender, f"version {offered.number}", promise.verdict):
+        raise Unwaivable(
+            f"the ledger has its charge as one for {charge.outcome} of {shown(charge.source)}.{charge.recommender}, "
+            f"{charge.verdict}: somebody changed the version's tag {RESERVATION}, or its files. Restore it."
+        )
+
+
+@guarded("The gate metric")
+def metric_gate(offered: Offered, champion: Champion | None, max_rmse: float | None) -> str:
+    """Accuracy that was paid for and no other: to choose by figures that were not is a private choice."""
+    paid = PaidMetrics.of(offered.readable)
+    if max_rmse is not None:
+        if paid is None:
+            raise Refused(
+                "no accuracy was paid for, so nothing shows that --max-rmse holds. Release with --private-metrics E."
+            )
+        if not paid.high <= max_rmse:
+            raise Refused(f"its RMSE is {paid.summary}: that it is at most {max_rmse:g} is not shown.")
+        return f"RMSE {paid.summary}: at most {max_rmse:g}."
+    if paid is None:
+        return "no accuracy was paid for; not compared."
+    before = PaidMetrics.of(champion.release) if champion and champion.release else None
+    if before is None or champion is None:
+        return f"RMSE {paid.summary}; there is nothing to compare it with."
+    if paid.low > before.high:
+        raise Refused(f"its RMSE is {paid.summary}, worse than {before.summary} of the champion {champion.origin}.")
+    return f"RMSE {paid.summary}; not worse than {before.summary} of the champion {champion.origin}."
+
+
+@guarded("The gate audit")
+def audit_gate(offered: Offered) -> str:
+    """No audit that exceeded its claim stands."""
+    told = require_not_exceeded(offered.tags)
+    return told or f"within its claim in an audit of {offered.tags[RUNS]} runs."
+
+
+@guarded("The gate code")
+def code_gate(offered: Offered) -> str:
+    """What would run wherever it is served is what this Jali ships."""
+    return require_own_code(offered.folder)
+
+
+@guarded("The gate load")
+def load_gate(offered: Offered, code: Finding, process: CleanProcess) -> str:
+    """It loads and answers where nothing of Jali is."""
+    release = offered.readable
+    if code.outcome == "refused":
+        raise NotLooked("not tried: to load it would run its code.")
+    requests = made_up_requests(release)
+    return require_same_answers(release, requests, process.ask(offered.folder, requests))
+
+
+@guarded("The gate schema")
+def schema_gate(offered: Offered, champion: Champion | None) -> str:
+    """Whoever asks the champion can ask it: the same fields in and out, the same scale."""
+    release = offered.readable
+    signature = signature_of(offered.folder)
+    if not isinstance(signature, dict) or not signature.get("inputs") or not signature.get("outputs"):
+        raise Refused("its MLmodel does not say what it takes and gives. Restore the file, or release anew.")
+    if champion is None:
+        return f"format {FORMAT}, {len(release.items)} items; nothing is served yet."
+    if champion.release is None:
+        raise Refused(
+            f"the champion's files cannot be read, so nothing shows that it is asked alike. Restore those of "
+            f"{champion.origin}."
+        )
+    if signature != champion.signature:
+        raise Refused(
+            f"it takes or gives other fields than the champion {champion.origin}: whoever asks may be answered with an "
+            "error. Change what asks, and say so with --waive schema=REASON."
+        )
+    before = champion.release
+    if (release.low, release.high, release.step) != (before.low, before.high, before.step):
+        raise Refused(
+            f"its scale is {_scale(release)}, and that of the champion {champion.origin} is {_scale(before)}: ratings "
+            "that are sent now would be refused. Change what asks, and say so with --waive schema=REASON."
+        )
+    added, gone = len(release.row_of.keys() - before.row_of.keys()), len(before.row_of.keys() - release.row_of.keys())
+    return f"fields and scale of the champion; {len(release.items)} items: {added} are new, {gone} are gone."
+
+
+def _scale(release: Release) -> str:
+    return f"{release.low:g}:{release.high:g}:{release.step:g}"
+
+
+look_task = unstored_task(look, "gate", run_name="gate {gate}")
