@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.job import Job
-from flows.run import bill
 from models.errors import EnvironmentFault, Refused
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
@@ -44,7 +42,7 @@ from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tests import promoted
-from tests.promoted import NAME, candidate, offered
+from tests.promoted import NAME, bill_of, candidate, offered
 
 pytestmark = pytest.mark.slow  # MLflow's tables, and three publications
 
@@ -216,7 +214,7 @@ def test_a_charge_that_did_not_end_in_a_publication_cannot_be_waived(
     sentence: str,
 ) -> None:
     ledger, chosen = Ledger(films), candidate()
-    (reservation,) = ledger.reserve([bill(Job(source="films"), chosen)])
+    (reservation,) = ledger.reserve([bill_of(chosen)])
     if ends == "void":
         ledger.void(reservation.id, "none")
     else:
