@@ -23,7 +23,16 @@ from pydantic import ValidationError
 from models.release import ARRAYS_FILE, RELEASE_FILE, Release, ReleaseError
 from serving.words import Champion, Word
 from tasks.durable import to_disk, write_whole
-from tasks.registered import CHAMPION, SERVING, download_release, serving_name
+from tasks.registered import (
+    CHAMPION,
+    CHECKSUM,
+    CONDITION_TAG,
+    RELEASE_FOLDER,
+    SERVING,
+    checksum,
+    download_version,
+    serving_name,
+)
 from tasks.state import State, prepare
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ PATIENCE = 1.5
 ANEW = 10.0
 """Seconds after which a version that could not be fetched is tried again."""
 KEPT = 2
-PUBLIC_TAGS = ("promotion.condition",)
+PUBLIC_TAGS = (CONDITION_TAG,)
 """Of a version's tags: what those who ask may read. Who promoted it and why is not for them."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's codes for a model that is not there, and for one without such an alias."""
@@ -92,11 +101,13 @@ class Cache:
     def _fetch(self, version: ModelVersion, place: Path) -> None:
         """Put the files at `place`, in one step; what was there, and is not the last champion's, may be damaged."""
         with tempfile.TemporaryDirectory(prefix=".new-", dir=self._folder, ignore_cleanup_errors=True) as scratch:
-            there = download_release(version.name, str(version.version), Path(scratch))
+            there = download_version(version.name, str(version.version), Path(scratch))
+            if version.tags.get(CHECKSUM, checksum(there)) != checksum(there):
+                raise ReleaseError("its files are not those that were promoted. Restore them, or promote again.")
             whole = Path(scratch) / "whole"
             whole.mkdir()
             for name in (ARRAYS_FILE, RELEASE_FILE):
-                shutil.copyfile(there / name, whole / name)
+                shutil.copyfile(there / RELEASE_FOLDER / name, whole / name)
                 to_disk(whole / name)
             Release.load(whole)
             if place.exists():

@@ -25,7 +25,8 @@ from tasks.gates import Champion, Finding, Offered
 from tasks.guard import LOST, guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
-from tasks.model_files import RELEASE_FOLDER, checksum, signature_of
+from tasks.model_files import signature_of
+from tasks.registered import CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum
 from tasks.registry import CHAMPION, PREVIOUS, serving_name, versions_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
-FROM, REPLACES, CHECKSUM = "promotion.from", "promotion.replaces", "promotion.sha256"
+FROM, REPLACES = "promotion.from", "promotion.replaces"
 BY, AT, WHY = "promotion.by", "promotion.at", "promotion.why"
-RESULTS, WAIVED, CONDITION_TAG = "promotion.gates", "promotion.waived.", "promotion.condition"
-"""Tags of a version of SOURCE.serving: what it is a copy of, what was champion before, what its files are; who made it
-champion, when (UTC) and why; what the gates found, and what was waived."""
+RESULTS, WAIVED = "promotion.gates", "promotion.waived."
+"""Tags of a version of SOURCE.serving: what it is a copy of, what was champion before; who made it champion, when (UTC)
+and why; what the gates found, and what was waived."""
 LAST_REFUSAL = "promotion.last_refusal"
 """Tag of a version that was refused."""
 ROLLED_BACK = ("promotion.rolled_back_by", "promotion.rolled_back_at", "promotion.rolled_back_why")

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from models.errors import EnvironmentFault
 from models.release import Release, ReleaseError
 from tasks.guard import guarded
-from tasks.registered import download_release
+from tasks.registered import RELEASE_FOLDER, download_version
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 
@@ -43,7 +43,7 @@ def release_of(name: str, number: str) -> Release:
 
     with TemporaryDirectory(prefix="jali-") as folder:
         try:
-            return Release.load(download_release(name, number, Path(folder)))
+            return Release.load(download_version(name, number, Path(folder), RELEASE_FOLDER))
         except (ReleaseError, MlflowException, OSError) as error:
             reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
     raise EnvironmentFault(f"version {number} of {name}: {reason}")

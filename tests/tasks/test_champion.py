@@ -15,6 +15,7 @@ from models.release import ARRAYS_FILE, FORMAT, RELEASE_FILE
 from serving.words import Word
 from tasks import champion as module
 from tasks.champion import Watch
+from tasks.registered import CHECKSUM, RELEASE_FOLDER, checksum
 from tasks.state import State
 from tests.serving.releases import release
 
@@ -63,17 +64,17 @@ class Registry:
 
     def download(self, name: str, number: str, folder: Path) -> Path:
         self.downloads += 1
-        place = folder / "release"
-        place.mkdir()
+        place = folder / RELEASE_FOLDER
+        place.mkdir(parents=True)
         release(int(number)).save(place)
         self.spoil(place)
-        return place
+        return folder
 
 
 @pytest.fixture
 def registry(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     made = Registry(tmp_path)
-    monkeypatch.setattr(module, "download_release", made.download)
+    monkeypatch.setattr(module, "download_version", made.download)
     monkeypatch.setattr(Watch, "_open", lambda watch: made)
     state.tracking_database.touch()
     return made
@@ -224,6 +225,16 @@ def test_a_champion_that_cannot_be_read_is_not_said_and_the_one_before_is(
 def test_a_first_champion_that_cannot_be_read_is_refused(state: State, registry: Registry) -> None:
     registry.champion, registry.spoil = Version("1"), truncate
     assert look(state).refusal == 1
+
+
+def test_files_that_were_changed_after_the_promotion_are_not_served(
+    state: State, registry: Registry, tmp_path: Path
+) -> None:
+    promoted = checksum(registry.download("films.serving", "1", tmp_path / "promoted"))
+    registry.champion = Version("1", tags={CHECKSUM: promoted})
+    assert look(state).champion is not None
+    registry.champion = Version("2", tags={CHECKSUM: promoted})
+    assert "not those that were promoted" in (look(state).problem or "")
 
 
 def test_files_that_were_damaged_here_are_fetched_again(state: State, registry: Registry) -> None:

@@ -36,8 +36,9 @@ from tasks.gates import (
     verdict_gate,
 )
 from tasks.ledger import Ledger
-from tasks.model_files import CODE, RELEASE_FOLDER, checksum, signature_of
+from tasks.model_files import CODE, signature_of
 from tasks.promotion import open_offered
+from tasks.registered import RELEASE_FOLDER, checksum
 from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import State
 from tasks.tracking import open_tracking
