@@ -16,14 +16,13 @@ from flows.run import bill, releasable
 from flows.run_view import require_one_to_promote
 from models.errors import BudgetExceeded, SpecError, quoted
 from tasks.addresses import VARIABLE, is_web
-from tasks.deployments import Timing, next_times
+from tasks.deployments import UNITS, Timing, next_times
 from tasks.ledger import Ledger
 from tasks.ledger_entries import COUNTED
 from tasks.paths import home_path
 from tasks.sources import TableSource
 
 FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CRON_EXAMPLE = 'For example --cron "0 3 * * *", every day at three.'
 EVERY_EXAMPLE = "A number and s, m, h or d, such as --every 5m."
 MOST_RUNS = 200
@@ -53,7 +52,7 @@ def _interval(every: str) -> IntervalSchedule:
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", every)
     if found is None:
         raise SpecError(f"--every takes {EVERY_EXAMPLE[0].lower()}{EVERY_EXAMPLE[1:-1]}; found {quoted(every)}.")
-    return IntervalSchedule(interval=timedelta(seconds=int(found[1]) * SECONDS[found[2]]))
+    return IntervalSchedule(interval=timedelta(seconds=int(found[1]) * UNITS[found[2]]))
 
 
 def _require_cron(cron: str) -> str:

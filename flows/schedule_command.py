@@ -156,12 +156,15 @@ def _work(state: State, *, is_ours: bool) -> None:
         typer.echo(f"{n_missed} runs were missed while nobody worked; they are not made up for.")
     address = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
     known: set[str] = set()
+    waiting: set[str] = set()
     began = datetime.now(UTC)
     with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
         while is_there():
             for one in ended_since(began, known):
                 known.add(one.id)
-                typer.echo(f"{one.at:%H:%M:%S} {one.source}: {one.state}. {one.sentence}".rstrip())
+                if not (one.was_skipped and one.source in waiting):  # said once, until the run that is at work ends
+                    typer.echo(f"{one.at:%H:%M:%S} {one.source}: {one.state}. {one.sentence}".rstrip())
+                (waiting.add if one.was_skipped else waiting.discard)(one.source)
             time.sleep(LOOKS_SECONDS)
         raise EnvironmentFault(f"the worker ended; its output is in {state.folder / 'prefect-worker.log'}.")

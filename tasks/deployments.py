@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,13 @@ from prefect.client.schemas.filters import (
     WorkPoolFilter,
     WorkPoolFilterName,
 )
-from prefect.client.schemas.objects import TERMINAL_STATES, ConcurrencyLimitStrategy, ConcurrencyOptions, StateType
+from prefect.client.schemas.objects import (
+    TERMINAL_STATES,
+    ConcurrencyLimitStrategy,
+    ConcurrencyOptions,
+    FlowRun,
+    StateType,
+)
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
@@ -47,9 +53,11 @@ from tasks.state import without_credentials
 
 POOL = "jali"
 ADDRESSES = ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL")
-SKIPPED = "skipped: the run before was still at work"
 NOT_MADE_UP_FOR = 100
 """How many missed runs are looked for at once."""
+
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+"""Of an interval, in seconds; the largest first."""
 
 Timing = CronSchedule | IntervalSchedule
 
@@ -74,6 +82,7 @@ class Ended:
     at: datetime
     state: str
     sentence: str
+    was_skipped: bool = False
 
 
 @contextmanager
@@ -225,17 +234,20 @@ def ended_since(moment: datetime, known: set[str]) -> list[Ended]:
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(TERMINAL_STATES))),
         )
         runs = client.read_flow_runs(flow_run_filter=which, sort=FlowRunSort.END_TIME_DESC, limit=NOT_MADE_UP_FOR)
-    found = []
-    for run in reversed(runs):
-        if run.state and run.deployment_id and run.state.timestamp >= moment and str(run.id) not in known:
-            found.append(Ended(str(run.id), names[run.deployment_id], run.state.timestamp, *_last_words(run.state)))
-    return found
+    return [
+        _ended(names[run.deployment_id], run, run.state)
+        for run in reversed(runs)
+        if run.state and run.deployment_id and run.state.timestamp >= moment and str(run.id) not in known
+    ]
 
 
-def _last_words(state: State[Any]) -> tuple[str, str]:
-    if state.type == StateType.CANCELLED and "concurrency" in (state.message or ""):
-        return str(state.name), SKIPPED
-    return str(state.name), state.message or ""
+def _ended(source: str, run: FlowRun, state: State[Any]) -> Ended:
+    one = Ended(str(run.id), source, state.timestamp, str(state.name), state.message or "")
+    if state.type == StateType.CRASHED:
+        return replace(one, sentence="Its process was killed or lost; the next run takes up what it left.")
+    if state.type == StateType.CANCELLED and "concurrency" in one.sentence:
+        return replace(one, sentence="Skipped: the run before was still at work.", was_skipped=True)
+    return one
 
 
 def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
@@ -271,7 +283,9 @@ def in_words(timing: Timing) -> str:
     """The timing as it was written."""
     if isinstance(timing, CronSchedule):
         return f"{timing.cron} ({timing.timezone or 'UTC'})"
-    return f"every {timing.interval}"
+    seconds = int(timing.interval.total_seconds())
+    unit, length = next((unit, length) for unit, length in UNITS.items() if seconds % length == 0)
+    return f"every {seconds // length}{unit}"
 
 
 def next_times(timing: Timing, n: int = 3) -> list[datetime]:

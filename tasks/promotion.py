@@ -214,6 +214,7 @@ def serve(offered: Offered, findings: Sequence[Finding], before: Aliases, who: W
     """
     with _told_by_mlflow("Look with `jali promote --dry-run`, and promote again."):
         client = open_tracking(current_state())
+        lease.renew()  # before a copy is touched that somebody else may have made the champion meanwhile
         tags = _promotion_tags(offered, findings, before, who)
         number = _copied(client, offered, tags)
         refresh_card(client, serving_name(offered.source), number)

@@ -23,12 +23,20 @@ from tasks.state import State, without_credentials
 START_SECONDS, STOP_SECONDS = 90, 10
 
 # A server must end when we do, however we end, with all that it started, and must not hear the Ctrl-C that
-# is for us: it runs in a session of its own, under a shell that ends the whole when the pipe from us closes.
+# is for us: it runs in a session of its own, under a shell that ends the whole when the pipe from us closes, and
+# kills what has not ended ten seconds later.
 TIED_TO_A_PIPE = """
 trap : TERM
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
-(read _ <&3; kill 0) &
+(
+trap '' TERM
+read _ <&3
+kill 0
+waited=0
+while [ $waited -lt 100 ] && kill -0 $server 2>/dev/null; do sleep .1; waited=$((waited + 1)); done
+kill -KILL 0
+) &
 while kill -0 $server 2>/dev/null; do wait $server; done
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,15 +15,12 @@ from models.index import make_recommender
 from models.privacy.specification import PrivacySpecification
 from tasks.gates import Offered
 from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
 from tasks.promotion import open_offered
 from tasks.publishing import publish
 from tasks.state import State, prepare
-from tasks.tracking import open_tracking
 from tasks.training import fit_private
 from tests.made_up import made_up_ratings
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 NAME = "films.pdp-histogram"
 SERVING = "films.serving"
@@ -35,6 +31,10 @@ def candidate() -> Candidate:
     recommender = make_recommender("pdp-histogram", {})
     specification = PrivacySpecification(epsilon=1)
     return Candidate(recommender, specification, recommender.guarantee(specification, public_catalogue=True))
+
+
+def bill_of(chosen: Candidate) -> tuple[Charge, ...]:
+    return bill(Job(source="films"), chosen)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def published_films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         state = prepare()
         ledger, chosen = Ledger(state), candidate()
         for seed in range(N_RELEASED):
-            (reservation,) = ledger.reserve([bill(Job(source="films"), chosen)])
+            (reservation,) = ledger.reserve([bill_of(chosen)])
             ratings = made_up_ratings(9, 8, 4, seed=seed)
             release = fit_private(chosen.recommender, ratings, chosen.specification, reservation)
             publish("films", chosen, release, reservation)
@@ -66,7 +66,3 @@ def films(published_films: Path, state: State) -> State:
 def offered(number: str, folder: Path) -> Offered:
     """The version with its files in a folder of the test's own."""
     return open_offered("pdp-histogram", "films", number, folder / f"offered-{number}")
-
-
-def client_of(state: State) -> MlflowClient:
-    return open_tracking(state)

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.job import Job
-from flows.run import bill
 from models.errors import EnvironmentFault, Refused
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
@@ -45,7 +43,7 @@ from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tests import promoted
-from tests.promoted import NAME, candidate, offered
+from tests.promoted import NAME, bill_of, candidate, offered
 
 pytestmark = pytest.mark.slow  # MLflow's tables, and three publications
 
@@ -160,6 +158,14 @@ def test_files_that_do_not_say_what_was_promised_are_refused(good: Offered, abou
         verdict_gate(with_about(good, **about))
 
 
+@pytest.mark.parametrize("metrics", [1, {}, {"rmse": 1}, {"rmse": "0.1", "low": "0", "high": "1", "epsilon": "?"}])
+def test_metrics_that_nobody_could_have_been_sold_cannot_be_waived(good: Offered, metrics: object) -> None:
+    told = with_about(good, private_metrics=metrics)
+    for gate in (lambda: verdict_gate(told), lambda: metric_gate(told, None, None)):
+        with pytest.raises(Unwaivable, match="does not say what accuracy was paid for"):
+            gate()
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
@@ -217,7 +223,7 @@ def test_a_charge_that_did_not_end_in_a_publication_cannot_be_waived(
     sentence: str,
 ) -> None:
     ledger, chosen = Ledger(films), candidate()
-    (reservation,) = ledger.reserve([bill(Job(source="films"), chosen)])
+    (reservation,) = ledger.reserve([bill_of(chosen)])
     if ends == "void":
         ledger.void(reservation.id, "none")
     else:
@@ -241,6 +247,18 @@ def test_a_ledger_that_does_not_know_its_releases_is_doubted(good: Offered, film
     open_tracking(films).set_model_version_tag(NAME, "1", tag, wrong)
     with pytest.raises(Refused, match="that this ledger does not know"):
         budget_gate(dataclasses.replace(good, tags={**good.tags, tag: wrong}))
+
+
+def test_a_version_from_before_somebody_withdrew_needs_a_reason(good: Offered, films: State) -> None:
+    ledger, chosen = Ledger(films), candidate()
+    (charge,) = bill_of(chosen)
+    for name, later in (("dp-pmf", False), ("pdp-histogram", True)):
+        withdrawal = dataclasses.replace(charge, recommender=name, purpose="withdrawal", series="x")
+        (reservation,) = ledger.reserve([[withdrawal]])
+        reservation.commit(name, charge.event)
+        reservation.published("version 4")
+        found = look("budget", "nobody knows them", lambda: budget_gate(good))
+        assert (found.outcome == "waived", "Promote version 4, which does not" in found.found) == (later, later)
 
 
 def test_a_version_without_a_charge_is_refused(good: Offered, films: State) -> None:
@@ -495,8 +513,8 @@ def test_an_mlmodel_that_says_nothing_of_the_fields_is_refused(good: Offered, te
 
 def test_a_gate_that_breaks_refuses_and_hides_no_other(good: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "require_not_exceeded", lambda _: 1 / 0)
-    found = look("audit", "", lambda: audit_gate(good))
-    assert found.outcome == "refused"
+    found = look("audit", "why not", lambda: audit_gate(good))
+    assert (found.outcome, found.is_final) == ("refused", True)
     assert "The gate audit failed (ZeroDivisionError)" in found.found
 
 
@@ -504,11 +522,11 @@ def test_a_waiver_of_what_passes_changes_nothing(good: Offered) -> None:
     assert look("verdict", "why not", lambda: verdict_gate(good)).outcome == "pass"
 
 
-def test_a_fault_of_the_environment_refuses(good: Offered) -> None:
+def test_a_gate_that_could_not_look_is_not_waived() -> None:
     def lost() -> str:
         raise EnvironmentFault("MLflow does not answer.")
 
-    assert look("budget", "", lost) == Finding("budget", "refused", "MLflow does not answer.")
+    assert look("budget", "", lost) == Finding("budget", "refused", "MLflow does not answer.", is_final=True)
 
 
 def test_there_are_seven_gates_in_their_order() -> None:

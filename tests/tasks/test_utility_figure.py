@@ -24,10 +24,8 @@ from tasks.utility_figure import (
 )
 
 
-def candidate(
-    name: str = "pdp-histogram", settings: Mapping[str, object] | None = None, **privacy: object
-) -> Candidate:
-    recommender = make_recommender(name, settings or {})
+def candidate(name: str = "pdp-histogram", threshold: str | None = None, **privacy: object) -> Candidate:
+    recommender = make_recommender(name, {"threshold": threshold} if threshold else {})
     specification = PrivacySpecification(**{"epsilon": 1, "relation": recommender.relation, **privacy})
     return Candidate(recommender, specification, recommender.guarantee(specification, public_catalogue=True))
 
