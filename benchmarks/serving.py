@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import URLError
@@ -68,7 +68,7 @@ def released(data: Path) -> None:
 
 
 def jali(*arguments: str) -> None:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - ourselves
         [str(PROGRAMS / "jali"), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
     )
     if done.returncode:
@@ -80,7 +80,7 @@ def serving(command: list[str], ready: str) -> Iterator[float]:
     """The server, from when it is ready; yields the seconds from its start."""
     with pinned(SERVER_CORE), Path("server.log").open("wb") as log:
         began = time.perf_counter()
-        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - the two servers
     try:
         while not answers(f"http://127.0.0.1:{PORT}{ready}"):
             if server.poll() is not None:
@@ -88,13 +88,14 @@ def serving(command: list[str], ready: str) -> Iterator[float]:
             time.sleep(0.02)
         yield time.perf_counter() - began
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait()
 
 
 def answers(url: str) -> bool:
     try:
-        with urlopen(url, timeout=1):
+        with urlopen(url, timeout=1):  # noqa: S310 - this machine's
             return True
     except (URLError, OSError):
         return False
@@ -198,9 +199,8 @@ def main() -> None:
 
 def measure(rate: float, seconds: float, mlflow_rate: float) -> None:
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
-    print(
-        "| server | requests a second | answered | errors | p50 ms | p99 ms | max ms |\n| --- | --- | --- | --- | --- | --- | --- |"
-    )
+    print("| server | requests a second | answered | errors | p50 ms | p99 ms | max ms |")
+    print("|" + " --- |" * 7)
     own = [str(PROGRAMS / "jali"), "serve", "--source", SOURCE, "--port", str(PORT)]
     with serving(own, "/readyz") as first:
         messages = requests("/recommend", for_mlflow=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 CHAMPION, PREVIOUS = "champion", "previous"
@@ -13,6 +14,7 @@ CHECKSUM, CONDITION_TAG = "promotion.sha256", "promotion.condition"
 """Tags of a version that was promoted: what its files were then, and under which condition."""
 RELEASE_FOLDER = "artifacts/release"
 """Where a version has its release."""
+LEFT_BY_LOADING = "__pycache__"
 NOTED_BY_MLFLOW = "registered_model_meta"
 """A file that MLflow adds as it downloads a version."""
 
@@ -31,13 +33,20 @@ def download_version(name: str, number: str, folder: Path, part: str = "") -> Pa
     import mlflow  # seconds to import
 
     address = f"models:/{name}/{number}/{part}" if part else f"models:/{name}/{number}"
-    return Path(mlflow.artifacts.download_artifacts(address, dst_path=str(folder)))
+    there = Path(mlflow.artifacts.download_artifacts(address, dst_path=str(folder)))
+    for left in list(there.rglob(LEFT_BY_LOADING)):  # it would be run in place of what is checked
+        shutil.rmtree(left)
+    return there
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """By their place in the version; a link counts as the file that it is."""
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
-    return {name: path for name, path in sorted(found.items()) if name != NOTED_BY_MLFLOW}
+    """By their place in the version; a link counts as the file that it is, and what Python left by loading as none."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if not path.is_dir()}
+    return {
+        str(name): path
+        for name, path in sorted(found.items())
+        if str(name) != NOTED_BY_MLFLOW and LEFT_BY_LOADING not in name.parts
+    }
 
 
 def checksum(folder: Path) -> str:
