@@ -321,7 +321,7 @@ def _is_number(value: Any) -> bool:
     """Whether it is a number that a double can hold; NaN and infinity are none."""
     if isinstance(value, int | np.integer):
         return not isinstance(value, bool) and abs(int(value)) < 10**300
-    return isinstance(value, float | np.floating) and -np.inf < value < np.inf
+    return isinstance(value, float | np.floating) and bool(-np.inf < value < np.inf)
 
 
 def _largest(values: Array, n: int) -> Array:
