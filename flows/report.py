@@ -64,7 +64,9 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
-    lines += [f"  jali promote {name} --source {job.source}   serve it, if the gates let it" for name in promotable(results)]
+    lines += [
+        f"  jali promote {name} --source {job.source}   serve it, if the gates let it" for name in promotable(results)
+    ]
     if weak and proven and any(result.version and result.candidate.name not in proven for result in results):
         lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
     if job.report:
