@@ -26,7 +26,7 @@ from tasks.guard import LOST, guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
 from tasks.model_files import signature_of
-from tasks.registered import CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum
+from tasks.registered import BYTECODE, CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum, download_version
 from tasks.registry import CHAMPION, PREVIOUS, serving_name, versions_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
@@ -151,12 +151,11 @@ def _downloaded(name: str, number: str, folder: Path) -> Release:
     Raises:
       EnvironmentFault: they are damaged or gone.
     """
-    import mlflow  # seconds to import
     from mlflow.exceptions import MlflowException
 
     try:
-        mlflow.artifacts.download_artifacts(_uri(name, number), dst_path=str(folder))
-        for left_by_loading in list(folder.rglob("__pycache__")):
+        download_version(name, number, folder)
+        for left_by_loading in list(folder.rglob(BYTECODE)):
             shutil.rmtree(left_by_loading)
         return Release.load(folder / RELEASE_FOLDER)
     except (ReleaseError, MlflowException, OSError) as error:

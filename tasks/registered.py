@@ -15,6 +15,7 @@ RELEASE_FOLDER = "artifacts/release"
 """Where a version has its release."""
 NOTED_BY_MLFLOW = "registered_model_meta"
 """A file that MLflow adds as it downloads a version."""
+BYTECODE = "__pycache__"
 
 
 def serving_name(source: str) -> str:
@@ -35,9 +36,13 @@ def download_version(name: str, number: str, folder: Path, part: str = "") -> Pa
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """By their place in the version; a link counts as the file that it is."""
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
-    return {name: path for name, path in sorted(found.items()) if name != NOTED_BY_MLFLOW}
+    """By their place in the version; a link counts as the file that it is.
+
+    What Python keeps of code that it ran is none of them: MLflow loads a version from where the artifacts are.
+    """
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if not path.is_dir()}
+    ours = {str(name): path for name, path in found.items() if BYTECODE not in name.parts}
+    return {name: path for name, path in sorted(ours.items()) if name != NOTED_BY_MLFLOW}
 
 
 def checksum(folder: Path) -> str:

@@ -13,9 +13,7 @@ TOUR = Path(__file__).parents[1] / "docs" / "tour.ipynb"
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own
-def test_the_tour_runs_from_start_to_end(
-    tmp_path: Path, shared_prefect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tour_runs_from_start_to_end(tmp_path: Path, shared_prefect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", shared_prefect)
     for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL"):
         monkeypatch.delenv(name, raising=False)
