@@ -127,6 +127,7 @@ class RolledBack:
 
 
 RULES = {
+    "recommender": f"RECOMMENDER is one of {', '.join(RECOMMENDERS)}",
     "version": "VERSION is a whole number, 1 or more, as the registry counts them",
     "max_rmse": "--max-rmse is a number above 0, in rating units",
     "why": "--because says why, in 1 to 500 characters",

@@ -69,9 +69,9 @@ def command(*arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("magic",), "there is no recommender 'magic'; there are pmf, dp-pmf, pdp-pmf, pdp-histogram"),
-        (("serving",), "there is no recommender 'serving'"),
-        (("films.serving",), "there is no recommender 'films.serving'"),
+        (("magic",), "RECOMMENDER is one of pmf, dp-pmf, pdp-pmf, pdp-histogram; found 'magic'."),
+        (("serving",), "found 'serving'"),
+        (("films.serving",), "found 'films.serving'"),
         (("pdp-histogram", "0"), "VERSION is a whole number, 1 or more, as the registry counts them; found '0'."),
         (("pdp-histogram", "newest"), "VERSION is a whole number"),
         (("pdp-histogram", "1.5"), "VERSION is a whole number"),
