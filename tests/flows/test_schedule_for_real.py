@@ -125,13 +125,14 @@ def test_missed_runs_are_not_made_up_for_and_one_that_never_got_a_process_gives_
     films: Path, client: SyncPrefectClient
 ) -> None:
     waiting = begun(client, Pending())
+    assert state_of(client, begun(client, Pending())).type == StateType.CANCELLED
     for hours in (1, 2, 3):
         begun(client, Scheduled(scheduled_time=datetime.now(UTC) - timedelta(hours=hours)))
     later = begun(client, Scheduled(scheduled_time=datetime.now(UTC) + timedelta(hours=1)))
     assert deployments.take_over(here()) == 3
     assert state_of(client, waiting).type == StateType.CRASHED
     assert state_of(client, later).type == StateType.SCHEDULED
-    client.set_flow_run_state(later.id, Pending(), force=True)  # the slot is free again
+    assert state_of(client, begun(client, Pending())).type == StateType.PENDING
 
 
 def test_a_refusal_is_stored_by_name_and_sentence_and_nothing_of_the_error(
@@ -156,7 +157,6 @@ def test_a_refusal_is_stored_by_name_and_sentence_and_nothing_of_the_error(
     stored = state_of(client, runs[0])
     assert (stored.type, stored.name, stored.message) == (StateType.FAILED, "Refused: budget", "too dear")
     assert stored.data is None
-    assert list((here().folder / "flow-runs").iterdir()) == []
 
 
 def test_prefect_deploy_takes_the_schedules_of_a_checkout(shared_prefect: str, tmp_path: Path) -> None:
