@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
