@@ -121,15 +121,16 @@ async def under_load(rate: float, messages: list[bytes]) -> None:
         done = asyncio.Event()
         began = time.perf_counter()
         measuring = asyncio.create_task(load(messages, rate, until=done))
-        say = await asyncio.to_thread(
-            jali, *step.arguments, *OF_SOURCE, ends_with=step.ends_with, **step.environment
-        )
+        say = await asyncio.to_thread(jali, *step.arguments, *OF_SOURCE, ends_with=step.ends_with, **step.environment)
         seconds = time.perf_counter() - began
         await asyncio.sleep(2)  # until the server has the new champion
         done.set()
         _, _, row = (await measuring).row("", rate).split("|", 2)
         answered, failed, *times = [cell.strip() for cell in row.split("|")[1:-1]]
-        print(f"| {step.what} | {seconds:.1f} | {step.ends_with} | {answered} | {failed} | {' | '.join(times)} |", flush=True)
+        print(
+            f"| {step.what} | {seconds:.1f} | {step.ends_with} | {answered} | {failed} | {' | '.join(times)} |",
+            flush=True,
+        )
         said.append(f"- {step.what}: {say}")
     print("\n" + "\n".join(said))
 
