@@ -54,7 +54,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(flows.promote, "clean_process", no_process)
     monkeypatch.setattr(flows.promote, "load_gate", answers)
     for name in ("promote", "rollback"):
-        monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn)
+        monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn.__wrapped__)
     monkeypatch.setattr(flows.promote, "whole", lambda value: value)
     for name in [name for name in vars(flows.promote) if name.endswith("_task")]:
         monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn)
