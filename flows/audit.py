@@ -11,14 +11,14 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from flows.audit_view import description
 from flows.exits import remember_termination
 from flows.job import Privacy, specification_of
-from flows.names import source_name
+from flows.names import of_a_source, source_name
 from flows.options import assigned, policy_read
 from flows.refusals import named_refusals
 from models.audit.audit import DEFAULT_RUNS, FIVE_STARS, require_conclusive
 from models.audit.claim import MOST_RUNS
 from models.candidate import Candidate
 from models.errors import JaliError, SpecError, quoted, shown
-from models.index import RECOMMENDERS, first_problem, make_recommender
+from models.index import first_problem, make_recommender
 from models.recommender import Recommender
 from tasks.auditing import (
     Subject,
@@ -92,7 +92,7 @@ def make_request(
     described = {name: value for name, value in privacy.items() if value is not None}
     settings = assigned(assignments)
     told = {name: value for name, value in other.items() if value is not None}
-    recommender, told = _of_a_source(recommender, told)
+    recommender, told = of_a_source(recommender, told)
     if (described or settings) and {"source", "version"} & set(told):
         raise SpecError(
             "--source and --version name a version, which is audited as it was released; --epsilon, --policy, --unit, "
@@ -124,14 +124,6 @@ def make_request(
             of.recommender, of.specification, subject.relation, subject.scale, request.runs, request.confidence
         )
     return request
-
-
-def _of_a_source(recommender: str, told: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """`SOURCE.RECOMMENDER`, as the registry calls it, taken apart."""
-    source, _, name = recommender.rpartition(".")
-    if not source or name not in RECOMMENDERS or told.get("source", source) != source:
-        return recommender, told
-    return name, {**told, "source": source}
 
 
 def _require_finite(epsilon: str | None) -> None:

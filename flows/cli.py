@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +88,10 @@ LevelPairs = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Name of the data; the file's if left out.")
 ]
+OfSource = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Of which data; the only one if left out.")
+]
+Because = Annotated[str | None, typer.Option("--because", metavar="TEXT", help="Why; recorded.")]
 UnitText = Annotated[str | None, typer.Option("--unit", metavar="U", help="What is protected: rating or user.")]
 FoldsText = Annotated[str | None, typer.Option("--folds", metavar="K", help="Folds of the cross-validation; 10.")]
 
@@ -385,6 +388,53 @@ def audit_command(
         require_kept_and_within(done)
 
 
+@app.command("promote")
+def promote_command(
+    recommender: Annotated[str, typer.Argument(metavar="RECOMMENDER", help="Which one; see `jali recommenders`.")],
+    version: Annotated[str | None, typer.Argument(metavar="VERSION", help="The newest if left out.")] = None,
+    source: OfSource = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the gates find; change nothing.")] = False,
+    waive: Annotated[
+        list[str] | None, typer.Option("--waive", metavar="GATE=REASON", help="Recorded; repeatable.")
+    ] = None,
+    accept_unproven: Annotated[
+        str | None, typer.Option("--accept-unproven", metavar="REASON", help="Short for --waive verdict=REASON.")
+    ] = None,
+    max_rmse: Annotated[
+        str | None, typer.Option("--max-rmse", metavar="R", help="The most that the paid RMSE may be.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Make a released version the one that is served, if every gate lets it pass.
+
+    The gates: verdict, budget, metric, audit, code, load, schema. Without a version the newest. For example:
+    jali promote pdp-histogram --because "the first one"
+    """
+    told = {"version": version, "source": source, "max_rmse": max_rmse, "why": because}
+    with exit_codes("interrupted. `jali promote` again looks what is served, and goes on."):
+        from flows.promotion_commands import promoted
+
+        promoted(recommender, waive or [], accept_unproven, told, dry_run=dry_run)
+
+
+@app.command("rollback")
+def rollback_command(
+    source: OfSource = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="N", help="A version of SOURCE.serving; the one before if left out.")
+    ] = None,
+    because: Because = None,
+) -> None:
+    """Serve again what was served before, without asking the gates.
+
+    Once more, and what is served now is back.
+    """
+    with exit_codes("interrupted. `jali rollback` again looks what is served, and goes on."):
+        from flows.promotion_commands import rolled_back
+
+        rolled_back({"source": source, "to": to, "why": because})
+
+
 @app.command("recommenders")
 def recommenders_command() -> None:
     """List what there is to run: what each promises and to whom, what that is worth, and its settings."""
@@ -464,21 +514,41 @@ def schedule_command(
         )
 
 
+@app.command("serve")
+def serve_command(
+    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Of which data.")] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[str, typer.Option("--port", metavar="N", help="0 takes any that is free.")] = "8000",
+    allow_origin: Annotated[
+        list[str] | None, typer.Option("--allow-origin", metavar="URL", help="A site whose pages may ask; repeatable.")
+    ] = None,
+) -> None:
+    """Serve the promoted version over HTTP, and each next one as soon as it is promoted, until Ctrl-C.
+
+    Own ratings in, recommendations out; nothing of them is kept or logged. For example: jali serve --source films
+    """
+    with exit_codes("stopped."):
+        prepared()
+        from flows.serve import serve, serving_of
+
+        serve(serving_of(source, host, port, allow_origin or []))
+
+
 @app.command("ui")
-def ui_command() -> None:
-    """Open the MLflow and Prefect UIs, until Ctrl-C."""
+def ui_command(
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Whose pages; of what was run last if left out.")
+    ] = None,
+) -> None:
+    """Open the MLflow and Prefect UIs, until Ctrl-C.
+
+    With the addresses of MLflow's pages on which the runs, charts and versions of a source are laid out.
+    """
     with exit_codes():
         state = prepared()
-        from tasks.servers import user_interfaces
+        from flows.ui import open_interfaces
 
-        typer.echo("Starting the servers ...")
-        with user_interfaces(state) as addresses:
-            for name, address in addresses.items():
-                typer.echo(f"{name:8}{address}")
-            typer.echo("Press Ctrl-C to stop them.")
-            with suppress(KeyboardInterrupt):
-                signal.pause()
-            typer.echo("Stopping them ...")
+        open_interfaces(state, source)
 
 
 def _table(

@@ -33,3 +33,13 @@ def require_source_name(value: str) -> str:
         return source_name(value)
     except ValueError as error:
         raise SpecError(f"{error}.") from None
+
+
+def of_a_source(recommender: str, told: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """`SOURCE.RECOMMENDER`, as the registry calls it, taken apart; `told` is what else was told, by name."""
+    from models.index import RECOMMENDERS  # a second to import
+
+    source, _, name = recommender.rpartition(".")
+    if not source or name not in RECOMMENDERS or told.get("source", source) != source:
+        return recommender, told
+    return name, {**told, "source": source}

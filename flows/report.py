@@ -64,6 +64,8 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
+    if promotable := [r.candidate.name for r in results if r.version and r.candidate.guarantee.verdict == "proven"]:
+        lines.append(f"  jali promote {promotable[0]} --source {shown(job.source)}   serve it, if the gates let it")
     if weak and proven and any(result.version and result.candidate.name not in proven for result in results):
         lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
     if job.report:

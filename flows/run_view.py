@@ -43,7 +43,7 @@ def _row(source: str, result: Result, run_id: str) -> tuple[str, ...]:
 
 def offered(source: str, results: Sequence[Result]) -> str:
     """Offer what a run published for promotion; what became of it, in words. The run stays as it is."""
-    from flows.promote import Promotion, promote  # type: ignore[import-not-found]
+    from flows.promote import Promotion, promote
 
     said = []
     for result in results:

@@ -80,9 +80,9 @@ class Candidate:
             "unit": promise.unit or "none",
             "relation": promise.relation or "none",
             "verdict": promise.verdict,
+            "delta": f"{promise.delta:g}",
         }
         if promise.epsilon is not None:
-            privacy["delta"] = f"{promise.delta:g}"
             privacy["fraction"] = f"{self.specification.fraction:g}"
             if self.specification.policy is not None:
                 policy = self.specification.policy.model_dump(mode="json")

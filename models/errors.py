@@ -7,6 +7,7 @@ JaliError
 │   ├── BudgetExceeded     there is not enough privacy budget left
 │   ├── AnotherRun         another process is at work on the same data
 │   ├── NotReleasable      something unpaid or private was offered for release
+│   ├── NotPromoted        a version that a gate refused
 │   └── LedgerDoubted      the ledger is not what it was, or not the one that earlier releases were paid from
 ├── EnvironmentFault   3  a disk, a server or a permission
 └── InternalFault      4  our own mistake; its text names the stage and the kind, never a value
@@ -68,6 +69,17 @@ class AnotherRun(Refused):
 
 class NotReleasable(Refused):
     pass
+
+
+class NotPromoted(Refused):
+    """`decision` says what each gate found."""
+
+    def __init__(self, sentence: str, decision: object = None) -> None:
+        super().__init__(sentence)
+        self.decision = decision
+
+    def __reduce__(self) -> tuple[type[NotPromoted], tuple[str]]:
+        return (type(self), (str(self),))
 
 
 class LedgerDoubted(Refused):

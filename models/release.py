@@ -17,7 +17,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +78,7 @@ class ItemFactors:
             entry = np.where(real, start[batch, None] + at, 0)
             item = np.where(real, items[entry], len(self.V))
             left_over = np.where(real, values[entry] - self._padded_offset[item], 0).astype(np.float32)
-            x = self._padded_V[item]
+            x = self._padded_rows[item]
             gram = (x.transpose(0, 2, 1) @ x).astype(np.float64)
             gram[:, np.arange(d), np.arange(d)] += self.precision + self.precision_per_rating * counts[batch, None]
             users[batch] = np.linalg.solve(gram, np.einsum("nkd,nk->nd", x, left_over)[:, :, None].astype(np.float64))[
@@ -88,7 +87,7 @@ class ItemFactors:
         return users
 
     @cached_property
-    def _padded_V(self) -> Array:
+    def _padded_rows(self) -> Array:
         """V and a row of zeros, number n_items: users are padded with it to the same number of ratings."""
         return np.vstack([self.V, np.zeros((1, self.V.shape[1]), self.V.dtype)]).astype(np.float32)
 
@@ -267,6 +266,7 @@ class Release:
         _require(isinstance(items, list) and isinstance(titles, list) and isinstance(about, dict))
         _require(all(len(rows) == len(items) for rows in of_items))
         _require(all(isinstance(text, str) for text in (*items, *titles)) and len(set(items)) == len(items))
+        "".join((*items, *titles)).encode()  # half a surrogate pair could be given to nobody
         low, high, step = (scale[name] for name in ("low", "high", "step"))
         _require(all(_is_number(bound) for bound in (low, high, step)) and low < high and step > 0)
         return cls(factors, tuple(items), tuple(titles), low, high, step, about, statistics)
@@ -312,18 +312,20 @@ def _listed(entries: Any, most: int, what: str) -> list[Any]:
 
 
 def _label(item: Any) -> str:
-    if isinstance(item, bool) or not isinstance(item, str | Integral):
+    if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
         raise ReleaseError("an item is named by a text or a whole number.")
     return str(item)
 
 
 def _is_number(value: Any) -> bool:
     """Whether it is a number that a double can hold; NaN and infinity are none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) < 1e300
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return bool(-1e300 < value < 1e300)
 
 
 def _largest(values: Array, n: int) -> Array:
-    """Where the n largest values are, the largest first, and the first of equals first: shape (min(n, len(values)),)."""
+    """Where the n largest values are, the largest first, and the first of equals first."""
     if not 0 < n < len(values):
         return np.argsort(-values, kind="stable")[:n]
     least = np.partition(values, len(values) - n)[len(values) - n]

@@ -21,7 +21,7 @@ def leave_ledger(
     """The ledger of a source as an artifact, a version for every run: figure, sums and table."""
     from prefect.artifacts import create_markdown_artifact
 
-    table = [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
+    table = markdown_table(headings, rows)
     picture = BytesIO()
     ledger_figure(source, ledger.history(source), ledger.budget(source)).savefig(picture, dpi=90)
     figure = f"![What was spent on {source}](data:image/png;base64,{b64encode(picture.getvalue()).decode()})"
@@ -37,12 +37,25 @@ def leave_results(source: str, headings: Sequence[str], rows: Sequence[Sequence[
     """What a run made of a source as an artifact, a version for every run: a table, and lines below it."""
     from prefect.artifacts import create_markdown_artifact
 
-    table = [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
+    table = markdown_table(headings, rows)
     create_markdown_artifact(
         "\n".join([*table, "", *(f"- {line}" for line in lines)]),
         key=_key("results", source),
         description=f"What the run made of {source}, and where it is in MLflow",
     )
+
+
+@guarded("Leaving the decision in Prefect")
+def leave_decision(source: str, markdown: str) -> None:
+    """What was decided about serving a source as an artifact, a version for every decision."""
+    from prefect.artifacts import create_markdown_artifact
+
+    create_markdown_artifact(markdown, key=_key("promotion", source), description=f"What {source} serves, and why")
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Its lines."""
+    return [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
 
 
 def _key(what: str, source: str) -> str:
@@ -56,3 +69,4 @@ def _row(cells: Sequence[str]) -> str:
 
 leave_ledger_task = unstored_task(leave_ledger, "leave the ledger in Prefect")
 leave_results_task = unstored_task(leave_results, "leave the results in Prefect")
+leave_decision_task = unstored_task(leave_decision, "leave the decision in Prefect")

@@ -31,8 +31,9 @@ from tasks.progress import go_on, stage, step
 from tasks.registry import versions_of
 from tasks.released import release_of
 from tasks.state import current_state
-from tasks.tracking import as_params, experiment_id, open_tracking
+from tasks.tracking import NOTE, as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
+from tasks.views import AUDITS_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -318,10 +319,10 @@ def log_audit(trial: Trial, description: str) -> str:
     state = current_state()
     client = open_tracking(state)
     run = client.create_run(
-        experiment_id(client, AUDITS, AUDITS_NOTE, state),
+        experiment_id(client, AUDITS, AUDITS_NOTE, state, AUDITS_VIEWS),
         start_time=int((time.time() - trial.seconds) * 1000),  # MLflow then shows the seconds of the audit
         run_name=trial.name,
-        tags={**_run_tags(trial), "mlflow.note.content": description},
+        tags={**_run_tags(trial), NOTE: description},
     )
     run_id = str(run.info.run_id)
     try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,12 +54,37 @@ class CleanProcess:
         return list(told["answers"])
 
 
+_early: ContextVar[CleanProcess | None] = ContextVar("_early", default=None)
+
+
+@contextmanager
+def started_early() -> Iterator[None]:
+    """Start the one that `clean_process` then gives: it imports while there is something else to wait for."""
+    with _started() as process:
+        token = _early.set(process)
+        try:
+            yield
+        finally:
+            _early.reset(token)
+
+
 @contextmanager
 def clean_process() -> Iterator[CleanProcess]:
-    """Start one in an empty folder, with no setting of ours, until the block ends."""
+    """One that nobody has asked yet."""
+    early = _early.get()
+    if early is not None:
+        yield early
+        return
+    with _started() as process:
+        yield process
+
+
+@contextmanager
+def _started() -> Iterator[CleanProcess]:
+    """In an empty folder, with no setting of ours, until the block ends."""
     with TemporaryDirectory(prefix="jali-") as folder:
         process = subprocess.Popen(  # noqa: S603 - our own script, by absolute path
-            [sys.executable, "-I", str(SCRIPT)],
+            [sys.executable, "-IB", str(SCRIPT)],
             cwd=folder,
             env=_environment(folder),
             stdin=subprocess.PIPE,

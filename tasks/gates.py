@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from models.errors import JaliError, LedgerDoubted, Refused, shown
 from models.privacy.guarantee import Guarantee
-from models.private_metrics import PaidMetrics
+from models.private_metrics import KEPT_AS, PaidMetrics
 from models.release import FORMAT, Release
 from tasks.audit_history import RUNS
 from tasks.audits import require_not_exceeded
@@ -21,6 +22,7 @@ from tasks.ledger import Ledger
 from tasks.ledger_entries import COUNTED, Entry
 from tasks.model_files import require_own_code, signature_of
 from tasks.registry import RESERVATION, require_same_ledger
+from tasks.state import current_state
 from tasks.unstored import unstored_task
 
 Gate = Literal["verdict", "budget", "metric", "audit", "code", "load", "schema"]
@@ -28,6 +30,9 @@ GATES: tuple[Gate, ...] = get_args(Gate)
 
 Outcome = Literal["pass", "refused", "waived", "-"]
 """A dash: not looked at, for a reason that is given."""
+
+
+_PAID: TypeAdapter[PaidMetrics | None] = TypeAdapter(PaidMetrics | None)
 
 
 class Unwaivable(Refused):
@@ -115,7 +120,7 @@ def look(gate: Gate, waiver: str, what: Callable[[], str]) -> Finding:
     except NotLooked as reason:
         return Finding(gate, "-", str(reason), waiver)
     except JaliError as reason:
-        is_final = isinstance(reason, Unwaivable)
+        is_final = isinstance(reason, Unwaivable) or not isinstance(reason, Refused)  # a gate that could not look
         outcome: Outcome = "waived" if waiver and not is_final else "refused"
         return Finding(gate, outcome, str(reason), waiver, is_final)
 
@@ -126,7 +131,8 @@ def verdict_gate(offered: Offered) -> str:
     promise = _promise(offered)
     if promise.verdict == "none":
         raise Unwaivable(f"{offered.recommender} promises nothing, and what promises nothing is never served.")
-    stated = {"source": offered.source, **promise.tags, **_metric_tags(offered.readable)}
+    metrics = _paid(offered)
+    stated = {"source": offered.source, **promise.tags, **(metrics.tags if metrics else {})}
     differing = [name for name, text in stated.items() if offered.tags.get(name) != text]
     if offered.readable.about.get("recommender") != offered.recommender:
         differing.append("its recommender")
@@ -154,14 +160,19 @@ def _promise(offered: Offered) -> Guarantee:
     raise Unwaivable(reason)
 
 
-def _metric_tags(release: Release) -> dict[str, str]:
-    metrics = PaidMetrics.of(release)
-    return metrics.tags if metrics else {}
+def _paid(offered: Offered) -> PaidMetrics | None:
+    kept = offered.readable.about.get(KEPT_AS)
+    try:
+        return _PAID.validate_json(json.dumps(kept), strict=True)
+    except ValidationError:
+        reason = "its release.json does not say what accuracy was paid for. Restore the file, or release anew."
+    raise Unwaivable(reason)
 
 
 @guarded("The gate budget")
-def budget_gate(offered: Offered, ledger: Ledger) -> str:
+def budget_gate(offered: Offered) -> str:
     """The version was paid for, in the ledger that paid for all the others, within the budget."""
+    ledger = Ledger(current_state())
     name = offered.tags.get(RESERVATION, "")
     entries = ledger.entries(offered.source)
     own = [entry for entry in ledger.entries() if entry.reservation == name]
@@ -174,6 +185,7 @@ def budget_gate(offered: Offered, ledger: Ledger) -> str:
             "(JALI_LEDGER_URL), or promote a version that `jali run` released."
         )
     ledger.require_remembered(offered.source)
+    _require_nobody_withdrew(offered, own, entries)
     paid = f"paid for ({name[:6]})"
     budget = ledger.budget(offered.source)
     if budget is None:
@@ -208,10 +220,24 @@ def _require_published(offered: Offered, own: Sequence[Entry]) -> None:
         )
 
 
+def _require_nobody_withdrew(offered: Offered, own: Sequence[Entry], entries: Sequence[Entry]) -> None:
+    since = [
+        entry.outcome
+        for entry in entries
+        if (entry.purpose, entry.state, entry.recommender) == ("withdrawal", "publish", offered.recommender)
+        and entry.seq > own[0].seq
+    ]
+    if since:
+        raise Refused(
+            f"somebody withdrew from the batches since it was released, and it still holds their ratings. Promote "
+            f"{since[-1]}, which does not, or a newer one."
+        )
+
+
 @guarded("The gate metric")
 def metric_gate(offered: Offered, champion: Champion | None, max_rmse: float | None) -> str:
     """Accuracy that was paid for and no other: to choose by figures that were not is a private choice."""
-    paid = PaidMetrics.of(offered.readable)
+    paid = _paid(offered)
     if max_rmse is not None:
         if paid is None:
             raise Refused(

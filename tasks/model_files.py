@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +12,8 @@ import yaml
 from models.errors import Refused, shown
 from models.release import ARRAYS_FILE, RELEASE_FILE
 from tasks.publishing import MODEL_SCRIPT, NEEDED_TO_SERVE, RELEASE_CODE
+from tasks.registered import RELEASE_FOLDER, files_in
 
-RELEASE_FOLDER = "artifacts/release"
 MODEL_FILE, REQUIREMENTS, CONDA, PYTHON = "MLmodel", "requirements.txt", "conda.yaml", "python_env.yaml"
 CODE = {MODEL_SCRIPT.name: MODEL_SCRIPT, f"code/{RELEASE_CODE.name}": RELEASE_CODE}
 """What is run, by its place in the version: the files of this program of which it is a copy."""
@@ -26,8 +25,6 @@ FILES = {
     *CODE,
     *(f"{RELEASE_FOLDER}/{f}" for f in (ARRAYS_FILE, RELEASE_FILE)),
 }
-NOTED_BY_MLFLOW = "registered_model_meta"
-"""A file that MLflow adds as it downloads a version."""
 
 LOADER = {
     "loader_module": "mlflow.pyfunc.loaders.code_model",
@@ -37,20 +34,6 @@ LOADER = {
 TOLD = {"artifacts", "cloudpickle_version", "model_code_path", "python_version", "streamable"}
 """What else MLmodel says of how to load it."""
 TO_BUILD = r"(pip|setuptools|wheel)([<=>]=?[0-9.]+)?"
-
-
-def files_in(folder: Path) -> dict[str, Path]:
-    """By their place in the version; a link counts as the file that it is."""
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
-    return {name: path for name, path in sorted(found.items()) if name != NOTED_BY_MLFLOW}
-
-
-def checksum(folder: Path) -> str:
-    """Of all files of a version and their names; all of them are public."""
-    total = hashlib.sha256()
-    for name, path in files_in(folder).items():
-        total.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return f"sha256:{total.hexdigest()}"
 
 
 def require_own_code(folder: Path) -> str:

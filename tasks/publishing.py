@@ -32,6 +32,8 @@ from tasks.registry import HEAD, LEDGER, RESERVATION, SPENT_THEN
 from tasks.state import current_state
 from tasks.tracking import as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
+from tasks.utility_figure import RELEASED, UTILITY, released_points, utility_figure
+from tasks.views import RELEASES_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,10 +43,15 @@ if TYPE_CHECKING:
 RELEASE_CODE = Path(models.release.__file__)
 MODEL_SCRIPT = Path(__file__).parents[1] / "mlflow" / "serve_release.py"
 
-RELEASES_NOTE = (
-    "What left the house from **{source}**: one run per release, with its settings and what it cost in privacy. "
-    "No run here holds a figure computed from exact ratings."
-)
+RELEASES_NOTE = """\
+What left the house from **{source}**, a run for each release: its settings, and what it cost in privacy.
+
+- `privacy.epsilon_spent` is the most that it cost anybody, its paid metrics included.
+- `private_rmse` is there where somebody paid for it (`--private-metrics`), with a 95% interval in `private_rmse_low` \
+and `private_rmse_high`. No figure here was computed from exact ratings.
+- Under *Artifacts*: the released item offsets, and what was spent until then.
+
+Its versions are the registered models `{source}.*`; each has a card that says what it promises."""
 MODEL_NOTE = (
     "Item matrices learned from **{source}** by `{recommender}`, each released under the guarantee on its version. "
     "A version answers from a user's own ratings; it knows no user."
@@ -66,7 +73,8 @@ def publish(source: str, candidate: Candidate, release: Release, reservation: Re
         raise NotReleasable(f"this release of {candidate.name} has other metrics than those it is offered with.")
     state = current_state()
     client = open_tracking(state)
-    experiment = experiment_id(client, f"{source}.releases", RELEASES_NOTE.format(source=source), state)
+    note = RELEASES_NOTE.format(source=source)
+    experiment = experiment_id(client, f"{source}.releases", note, state, RELEASES_VIEWS)
     tags = {"source": source, "recommender": candidate.name, "verdict": candidate.guarantee.verdict}
     try:
         run_id = client.create_run(
@@ -120,7 +128,8 @@ def _log_settings(
 
     params = {**candidate.params, "privacy.epsilon_spent": f"{candidate.epsilon:g}"}
     numbers = {"privacy.epsilon_spent": candidate.epsilon}
-    if metrics := PaidMetrics.of(release):
+    metrics = PaidMetrics.of(release)
+    if metrics:
         numbers |= {"private_rmse": metrics.rmse, "private_rmse_low": metrics.low, "private_rmse_high": metrics.high}
     client.log_batch(run_id, [Metric(name, value, 0, 0) for name, value in numbers.items()], as_params(params))
     ledger = reservation.ledger
@@ -129,6 +138,9 @@ def _log_settings(
         "item_offsets": release_figure(release),
         "ledger": ledger_figure(reservation.source, history, ledger.budget(reservation.source)),
     }
+    if metrics:
+        points = released_points(client, client.get_run(run_id).info.experiment_id)
+        figures[UTILITY] = utility_figure(reservation.source, points, RELEASED)
     with TemporaryDirectory(prefix="jali-") as folder:
         for path in save_figures(figures, Path(folder)):
             client.log_artifact(run_id, str(path), "figures")
@@ -184,14 +196,14 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
 
 def _version_tags(candidate: Candidate, release: Release, reservation: Reservation) -> dict[str, str]:
     promise, metrics = candidate.guarantee, PaidMetrics.of(release)
-    return {
-        "source": reservation.source,
+    return {  # MLflow lists them in this order, a line of each
         **promise.tags,
+        **(metrics.tags if metrics else {}),
+        "source": reservation.source,
+        SPENT_THEN: _spent_when_released(promise, reservation),
         RESERVATION: reservation.id,
         LEDGER: reservation.head.ledger,
         HEAD: str(reservation.head),
-        SPENT_THEN: _spent_when_released(promise, reservation),
-        **(metrics.tags if metrics else {}),
     }
 
 

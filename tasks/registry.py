@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from tasks.guard import guarded
 from tasks.ledger import Ledger
 from tasks.ledger_book import Head
+from tasks.registered import CHAMPION as CHAMPION
+from tasks.registered import PREVIOUS as PREVIOUS
+from tasks.registered import serving_name as serving_name
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -19,14 +22,6 @@ RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
 """Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
 SPENT_THEN = "ledger.spent_when_released"
 """The same in words: what was spent on the source, that release included, and of which budget."""
-
-CHAMPION, PREVIOUS = "champion", "previous"
-"""Aliases of the registered model that is served: what answers now, and what a rollback brings back."""
-
-
-def serving_name(source: str) -> str:
-    """The registered model into which versions are promoted: who may promote need not be who may publish."""
-    return f"{source}.serving"
 
 
 def released_versions(client: MlflowClient, source: str) -> list[ModelVersion]:

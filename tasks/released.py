@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from models.errors import EnvironmentFault
 from models.release import Release, ReleaseError
 from tasks.guard import guarded
+from tasks.registered import RELEASE_FOLDER, download_version
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 
@@ -38,13 +39,11 @@ def release_of(name: str, number: str) -> Release:
     Raises:
       EnvironmentFault: its files are damaged or gone.
     """
-    import mlflow  # seconds to import
     from mlflow.exceptions import MlflowException
 
     with TemporaryDirectory(prefix="jali-") as folder:
         try:
-            files = mlflow.artifacts.download_artifacts(f"models:/{name}/{number}/artifacts/release", dst_path=folder)
-            return Release.load(Path(files))
+            return Release.load(download_version(name, number, Path(folder), RELEASE_FOLDER))
         except (ReleaseError, MlflowException, OSError) as error:
             reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
     raise EnvironmentFault(f"version {number} of {name}: {reason}")

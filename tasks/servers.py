@@ -81,8 +81,11 @@ def prefect_server(state: State) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def user_interfaces(state: State) -> Iterator[dict[str, str]]:
-    """Start what is not configured elsewhere; yields the addresses, stops what it started at the end."""
+def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
+    """Start what is not configured elsewhere; yields the addresses, and a function that waits until all answer.
+
+    What was started is stopped at the end.
+    """
     addresses, waits = {}, []
     with ExitStack() as stack:
         if state.tracks_locally:
@@ -103,9 +106,12 @@ def user_interfaces(state: State) -> Iterator[dict[str, str]]:
             addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
             addresses["Prefect"] = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
-        for wait in waits:
-            wait()
-        yield addresses
+
+        def wait_for_all() -> None:
+            for wait in waits:
+                wait()
+
+        yield addresses, wait_for_all
 
 
 @contextmanager

@@ -19,23 +19,37 @@ from tasks.guard import guarded
 from tasks.state import State, current_state, without_credentials
 from tasks.training import Evaluation
 from tasks.unstored import unstored_task
+from tasks.utility_figure import EVALUATED, UTILITY, evaluated_points, newest_evaluations, utility_figure
+from tasks.views import EVALUATIONS_VIEWS, LATEST, with_links
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Param
 
-INTERNAL_NOTE = (
-    "Cross-validation of recommenders on **{source}**. Internal: these figures were computed from exact ratings and "
-    "were not paid for. Select runs and press *Compare*; the headline is `cv_rmse` (client evaluation, lower is "
-    "better), `privacy.epsilon` is what one release costs, `privacy.verdict` what the promise is worth. "
-    "What left the house is in the experiment `{source}.releases` and in the model registry."
-)
+NOTE = "mlflow.note.content"
 
+INTERNAL_NOTE = """\
+Cross-validation of recommenders on **{source}**, a run for each. **Internal**: computed from exact ratings and not \
+paid for; to choose by these figures what is shown to others is a private choice that no guarantee covers.
+
+- `cv_rmse` (lower is better): held-out ratings, predicted from V and their user's other ratings; `cv_rmse_sd` \
+over folds.
+- `privacy.epsilon` is the most that a release costs anybody (a run without it has no privacy), `privacy.verdict` what \
+the promise is worth: *proven*, *conditional*, *broken*, *none*.
+- `release` is the version that it became.
+- Under *Artifacts* of every run, `figures/privacy_utility.png`: RMSE against ε of all that was tried until then.
+
+What left the house: experiment `{source}.releases`, and the registered models `{source}.*`."""
 
 PAPERS_NOTE = (
     "Experiments of papers, run again on **{source}**. Internal: computed from exact ratings and not paid for. Each "
     "run has the paper's figure under *Artifacts*, and `statements.json`: what the paper says beside what came out."
 )
+
+
+def import_mlflow() -> None:
+    """Now, while there is something else to wait for: it takes seconds."""
+    import mlflow  # noqa: F401
 
 
 @guarded("Opening MLflow")
@@ -69,23 +83,29 @@ def require_tracking(state: State) -> None:
     open_tracking(state)
 
 
-def experiment_id(client: MlflowClient, name: str, note: str, state: State) -> str:
-    """The experiment called `name`, made when missing; local artifacts go under .jali."""
+def experiment_id(
+    client: MlflowClient, name: str, note: str, state: State, views: Mapping[str, str] | None = None
+) -> str:
+    """The experiment called `name`, with this note and views; made when missing, local artifacts go under .jali."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
-    if found is not None and found.lifecycle_stage == "active":
-        return str(found.experiment_id)
-    if found is not None:
-        client.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
-    location = (state.artifacts / name).as_uri() if state.tracks_locally else None
-    try:
-        return str(client.create_experiment(name, location, tags={"mlflow.note.content": note}))
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    return experiment_id(client, name, note, state)  # another run was faster
+    if found is None:
+        location = (state.artifacts / name).as_uri() if state.tracks_locally else None
+        try:
+            client.create_experiment(name, location)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another run was faster
+                raise
+        return experiment_id(client, name, note, state, views)
+    number = str(found.experiment_id)
+    if found.lifecycle_stage != "active":
+        client.restore_experiment(number)
+    tags = {NOTE: with_links(note, number), **views} if views else {NOTE: note}
+    for tag, text in tags.items():
+        if found.tags.get(tag) != text:  # it is new, or another version of Jali wrote it
+            client.set_experiment_tag(number, tag, text)
+    return number
 
 
 def place_in_mlflow(words: str, page: str) -> str:
@@ -118,9 +138,7 @@ def log_reproduction(
     state = current_state()
     client = open_tracking(state)
     at = experiment_id(client, f"{source}.papers", PAPERS_NOTE.format(source=source), state)
-    run = client.create_run(
-        at, run_name=experiment.name, tags={"source": source, "mlflow.note.content": experiment.title}
-    )
+    run = client.create_run(at, run_name=experiment.name, tags={"source": source, NOTE: experiment.title})
     client.log_batch(run.info.run_id, params=as_params({"experiment": experiment.name, "folds": str(n_folds)}))
     with TemporaryDirectory(prefix="jali-") as folder:
         figures = {experiment.name: experiment_figure(experiment, outcomes, scale_width)}
@@ -139,26 +157,30 @@ def log_evaluations(
     """One run per recommender in the internal experiment; returns run ids by recommender."""
     state = current_state()
     client = open_tracking(state)
-    experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state)
+    experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state, EVALUATIONS_VIEWS)
+    ended = time.time()
+    runs = {}
+    for candidate in candidates:
+        evaluation = evaluations[candidate.name]
+        run = client.create_run(
+            experiment,
+            start_time=int((ended - evaluation.seconds) * 1000),  # MLflow then shows the seconds of the evaluation
+            run_name=candidate.label,
+            tags={"source": source, **_about(candidate), **({LATEST: "yes"} if evaluation.summaries["client"] else {})},
+        )
+        runs[candidate.name] = run.info.run_id
+        _log_numbers(client, run.info.run_id, candidate, evaluation, n_folds)
     labels = {candidate.name: candidate.label for candidate in candidates}
     by_label = {labels[name]: evaluation for name, evaluation in evaluations.items()}
-    runs = {}
+    figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
+    if newest := newest_evaluations(client, experiment):  # none where a first batch has nothing to be judged on
+        figures[UTILITY] = utility_figure(source, evaluated_points(newest), EVALUATED)
     with TemporaryDirectory(prefix="jali-") as folder:
-        figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
         paths = save_figures(figures, Path(folder))
-        for candidate in candidates:
-            seconds = evaluations[candidate.name].seconds
-            run = client.create_run(
-                experiment,
-                start_time=int((time.time() - seconds) * 1000),  # MLflow then shows the seconds of the evaluation
-                run_name=candidate.label,
-                tags={"source": source, **_about(candidate)},
-            )
-            runs[candidate.name] = run.info.run_id
-            _log_numbers(client, run.info.run_id, candidate, evaluations[candidate.name], n_folds)
+        for run_id in runs.values():
             for path in paths:
-                client.log_artifact(run.info.run_id, str(path), "figures")
-            client.set_terminated(run.info.run_id, "FINISHED")
+                client.log_artifact(run_id, str(path), "figures")
+            client.set_terminated(run_id, "FINISHED", int(ended * 1000))
     return runs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ MAY_NOT = {
     "expectations": {"prefect", "mlflow", "tasks", "flows", "models"},
     "tasks": {"flows", "typer", "rich"},
     "flows": {"mlflow", "great_expectations", "sqlalchemy", "numpy"},
+    "serving": WORLD | {"tasks", "flows", "expectations"},
 }
 EXCEPTIONS = {"models/release.py": {"pathlib"}}  # it saves and loads itself wherever it is shipped to
 
@@ -56,6 +58,13 @@ def test_imports_never_point_back(file: Path) -> None:
     assert imported(file) & forbidden == set()
 
 
+def test_what_people_reach_knows_releases_and_no_ratings() -> None:
+    """Of models/ the web service imports the one file that is shipped."""
+    for file in (ROOT / "serving").rglob("*.py"):
+        named = re.findall(r"^\s*(?:from|import) (models[.\w]*)", file.read_text(), re.MULTILINE)
+        assert set(named) <= {"models.release"}, file
+
+
 def test_the_layering_test_sees_an_import_in_a_function(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text("def f():\n    import prefect.flows\n    from mlflow import x\n")
@@ -64,7 +73,7 @@ def test_the_layering_test_sees_an_import_in_a_function(tmp_path: Path) -> None:
 
 def test_the_shipped_file_needs_numpy_and_safetensors_alone() -> None:
     ours_or_foreign = imported(ROOT / "models" / "release.py") - {
-        "__future__", "json", "collections", "dataclasses", "functools", "pathlib", "typing"
+        "__future__", "collections", "dataclasses", "functools", "hashlib", "json", "pathlib", "typing"
     }  # fmt: skip
     assert ours_or_foreign == {"numpy", "safetensors"}
 

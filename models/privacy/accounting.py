@@ -89,7 +89,8 @@ def spending(amounts: Iterable[Amount], relation: Relation, delta: float | None 
     once = _dearest_of_each_series(costs)
     total = sum((cost.delta for cost in once), Fraction())
     target = float(total) if delta is None else delta
-    epsilon = float(sum((cost.epsilon for cost in once), Fraction())) if total <= as_written(target) else inf
+    is_allowed = delta is None or total <= as_written(target)  # of their sum, rounding makes no less
+    epsilon = float(sum((cost.epsilon for cost in once), Fraction())) if is_allowed else inf
     tighter = _by_zcdp(once, target)
     proven = is_proven and not without
     unbounded = tuple(dict.fromkeys(without))

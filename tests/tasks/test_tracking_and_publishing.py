@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -36,6 +36,9 @@ from tasks.publishing import publish
 from tasks.state import State, current_state
 from tasks.tracking import log_evaluations, log_spending, open_tracking
 from tasks.training import Evaluation, deal, evaluate_fold, fit_private
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 pytestmark = pytest.mark.slow
 
@@ -84,10 +87,8 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     assert run.data.metrics["cv_rmse_sd"] == summary["rmse_sd"]
     assert {"visitor_rmse", "cv_mae", "cv_ndcg_10", "fold_rmse"} <= set(run.data.metrics)
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "fold_rmse")] == [0, 1, 2]
-    assert {file.path for file in client.list_artifacts(run.info.run_id, "figures")} == {
-        "figures/rmse.png",
-        "figures/error_cdf.png",
-    }
+    assert figures_of(client, run.info.run_id) == {"rmse", "error_cdf", "privacy_utility"}
+    assert run.data.tags["latest"] == "yes"
     assert run.data.tags["release"] == "films.pdp-histogram v1"
     assert "paper_rmse" in client.get_run(runs["pmf"]).data.metrics
 
@@ -95,6 +96,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     release_run = client.get_run(released.run_id)
     assert client.get_experiment(release_run.info.experiment_id).name == "films.releases"
     assert set(release_run.data.metrics) == {"privacy.epsilon_spent"}
+    assert figures_of(client, released.run_id) == {"item_offsets", "ledger"}  # no RMSE was paid for
     assert released.tags["privacy.epsilon"] == "1"
     assert released.tags["privacy.verdict"] == "proven"
     assert "differential privacy" in released.tags["privacy.guarantee"]
@@ -102,6 +104,10 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     (entry,) = Ledger(state).entries()
     assert entry.reservation == released.tags["ledger.reservation"]
     assert entry.outcome == "version 1"
+
+
+def figures_of(client: MlflowClient, run: str) -> set[str]:
+    return {Path(file.path).stem for file in client.list_artifacts(run, "figures")}
 
 
 def test_a_version_states_the_metrics_that_were_paid_for_and_not_the_exact_ones(
@@ -119,6 +125,7 @@ def test_a_version_states_the_metrics_that_were_paid_for_and_not_the_exact_ones(
     assert set(run.data.metrics) == {"privacy.epsilon_spent", "private_rmse", "private_rmse_low", "private_rmse_high"}
     assert run.data.metrics["privacy.epsilon_spent"] == 3
     assert run.data.params["privacy.epsilon_spent"] == "3"
+    assert figures_of(client, released.run_id) == {"item_offsets", "ledger", "privacy_utility"}
     assert run.data.params["privacy.metrics.ratings_per_user"] == "4"
     assert released.tags["metrics.rmse"] == f"{rmse:.4g}"
     assert released.tags["metrics.rmse_95"] == f"{low:.3g}..{high:.3g}"
@@ -193,7 +200,7 @@ def test_a_budget_is_told_with_what_was_spent_of_it(ratings: Ratings, state: Sta
     version = open_tracking(state).get_model_version("films.pdp-histogram", number)
     told = "ε=1, of a budget of ε=10 for each rating (add or remove)"
     assert version.tags["ledger.spent_when_released"] == told
-    assert f"| spent when released | {told} |" in version.description
+    assert f"- spent when released: {told}" in version.description
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:

@@ -176,6 +176,15 @@ def test_a_delta_that_grows_beyond_every_float_is_one() -> None:
     assert spending([dear], "replace_value", 1e-6).epsilon == math.inf
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 7.3])
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_at_the_sum_of_its_deltas_what_was_added_up_is_never_infinite(epsilon: float, n: int) -> None:
+    """A changed rating's delta is no short decimal: the sum, rounded, may be less than what was added."""
+    spent = spending([amount(epsilon, 1e-6, event=NonPrivateDpEvent())] * n, "replace_value")
+    assert spent.epsilon == pytest.approx(2 * n * epsilon)
+    assert spent.delta == pytest.approx(n * 1e-6 * (1 + math.exp(epsilon)))
+
+
 def test_fractions_add_up_and_batches_take_theirs_once() -> None:
     thirds = [amount(1.0, fraction=1 / 3)] * 3
     assert fractions_spent(thirds) <= 1

@@ -1,0 +1,280 @@
+"""`jali promote` and `jali rollback`: what is served, by whose decision, and after which gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal, TypeVar
+
+from prefect import flow
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+
+from flows.exits import remember_termination
+from flows.names import of_a_source, source_name
+from flows.promote_view import decision_markdown, refusal, rollback_markdown
+from flows.refusals import named_refusals
+from models.errors import NotPromoted, SpecError, quoted
+from models.index import RECOMMENDERS, first_problem
+from tasks.artifacts import leave_decision_task
+from tasks.clean_process import CleanProcess, clean_process
+from tasks.gates import (
+    GATES,
+    Champion,
+    Finding,
+    Gate,
+    Offered,
+    audit_gate,
+    budget_gate,
+    code_gate,
+    load_gate,
+    look_task,
+    metric_gate,
+    schema_gate,
+    verdict_gate,
+)
+from tasks.lease import Lease, lease
+from tasks.progress import stage, step
+from tasks.promotion import (
+    Way,
+    Who,
+    copy_that_serves_task,
+    find_offered_task,
+    find_serving_task,
+    note_refusal_task,
+    open_champion_task,
+    open_offered_task,
+    require_servable_task,
+    roll_back_task,
+    serve_task,
+    way_back_task,
+)
+from tasks.state import current_state
+from tasks.unstored import whole
+
+
+def _known(recommender: str) -> str:
+    if recommender not in RECOMMENDERS:
+        raise ValueError(f"there is no recommender {quoted(recommender)}; there are {', '.join(RECOMMENDERS)}")
+    return recommender
+
+
+Source = Annotated[str, AfterValidator(source_name)]
+Number = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,8}$")]
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+
+
+class Promotion(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+    """What `jali promote` is asked; Prefect stores and shows it."""
+
+    recommender: Annotated[str, AfterValidator(_known)]
+    version: Number | None = None
+    """None: the newest."""
+    source: Source | None = None
+    """None: the only one that has a version."""
+    dry_run: bool = False
+    """Whether to look at the gates alone."""
+    waive: dict[Gate, Reason] = Field(default_factory=dict)
+    """Why a gate that refuses does not stop the version; recorded."""
+    why: Reason | None = None
+    """Recorded."""
+    max_rmse: Annotated[float, Field(gt=0)] | None = None
+    """The most that the paid RMSE may be, its interval's upper end; None: not worse than the champion's."""
+
+
+class Rollback(BaseModel, frozen=True, extra="forbid"):
+    """What `jali rollback` is asked; Prefect stores and shows it."""
+
+    source: Source | None = None
+    """None: the only one that serves anything."""
+    why: Reason | None = None
+    """Recorded."""
+    to: Number | None = None
+    """A version of SOURCE.serving; None: what was champion before."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a version that was to be promoted.
+
+    Attributes:
+      version: as `SOURCE.RECOMMENDER/NUMBER`.
+      outcome: `open`: the gates let it pass, and nobody asked for more.
+      champion: what was champion, alike; "" where nothing was.
+      number: of its copy in SOURCE.serving, where it is served now.
+    """
+
+    source: str
+    version: str
+    who: Who
+    findings: tuple[Finding, ...] = ()
+    outcome: Literal["promoted", "refused", "open", "champion already"] = "open"
+    is_dry_run: bool = False
+    champion: str = ""
+    number: str = ""
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """What a rollback did."""
+
+    source: str
+    who: Who
+    way: Way
+
+
+RULES = {
+    "recommender": f"RECOMMENDER is one of {', '.join(RECOMMENDERS)}",
+    "version": "VERSION is a whole number, 1 or more, as the registry counts them",
+    "max_rmse": "--max-rmse is a number above 0, in rating units",
+    "why": "--because says why, in 1 to 500 characters",
+    "to": "--to is a version of SOURCE.serving: a whole number, 1 or more",
+}
+"""Of what is one option each, in the command line's words."""
+
+
+def make_promotion(
+    recommender: str, waivers: list[str], unproven: str | None, other: dict[str, str | None]
+) -> Promotion:
+    """What was asked, understood.
+
+    Args:
+      waivers: `GATE=REASON`.
+      unproven: the same for the verdict, without its name.
+      other: version, source, why, max_rmse and dry_run.
+
+    Raises:
+      SpecError: something is unknown, out of range or contradicts itself.
+    """
+    given = {name: value for name, value in other.items() if value is not None}
+    recommender, given = of_a_source(recommender, given)
+    waive = _waived(waivers if unproven is None else [*waivers, f"verdict={unproven}"])
+    return _made(Promotion, {"recommender": recommender, "waive": waive, **given})
+
+
+def make_rollback(told: dict[str, str | None]) -> Rollback:
+    """The same of source, why and to."""
+    return _made(Rollback, {name: value for name, value in told.items() if value is not None})
+
+
+def _waived(texts: list[str]) -> dict[str, str]:
+    waived: dict[str, str] = {}
+    for text in texts:
+        gate, _, reason = text.partition("=")
+        if gate not in GATES:
+            raise SpecError(f"there is no gate {quoted(gate)} to waive. The gates are {', '.join(GATES)}.")
+        if not 0 < len(reason.strip()) <= 500:
+            raise SpecError(f"the gate {gate} is waived with a reason, --waive {gate}=REASON, of 1 to 500 characters.")
+        if gate in waived:
+            raise SpecError(f"the gate {gate} is waived twice. Give one reason.")
+        waived[gate] = reason
+    return waived
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+def _made(kind: type[Asked], told: Mapping[str, object]) -> Asked:
+    try:
+        return kind.model_validate(told)
+    except ValidationError as error:
+        option = str(error.errors(include_url=False)[0]["loc"][0])
+        rule = RULES.get(option)
+        raise SpecError(f"{rule}; found {quoted(told[option])}." if rule else first_problem(error)) from None
+
+
+@flow(name="jali promote", flow_run_name="{request.recommender}", persist_result=False)
+@named_refusals
+def promote(request: Promotion) -> Decision:
+    """Look at every gate, and make the version the champion if all of them let it pass."""
+    remember_termination()
+    who = Who.now(request.why)
+    with clean_process() as process, TemporaryDirectory(prefix="jali-") as folder:
+        stage("Opening MLflow and the ledger")
+        source, number = find_offered_task(request.recommender, request.source, request.version)
+        with nullcontext() if request.dry_run else alone(source, who) as held:
+            decision = decided(request, source, number, who, Bench(process, Path(folder), held))
+    if decision.outcome == "refused":
+        raise NotPromoted(refusal(decision), decision)
+    return decision
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a decision is made with: a process to load the version in, a folder for files, and the right to change."""
+
+    process: CleanProcess
+    folder: Path
+    held: Lease | None
+
+
+def alone(source: str, who: Who) -> AbstractContextManager[Lease]:
+    """Nobody else changes what the source serves until the block ends."""
+    return lease(current_state(), f"changing what {source} serves", who.name)
+
+
+def decided(request: Promotion, source: str, number: str, who: Who, bench: Bench) -> Decision:
+    """Look, and do what follows from it; a dry run looks alone."""
+    stage("Reading the version and the champion")
+    offered = open_offered_task(request.recommender, source, number, bench.folder / "offered")
+    before, champion = open_champion_task(source, bench.folder / "champion")
+    origin = champion.origin if champion else ""
+    decision = Decision(source, f"{offered.model}/{number}", who, is_dry_run=request.dry_run, champion=origin)
+    if champion is not None and copy_that_serves_task(whole(offered)) == champion.number:
+        return replace(decision, outcome="champion already", number=champion.number)
+    findings = looked(request, offered, champion, bench.process)
+    is_refused = any(finding.outcome == "refused" for finding in findings)
+    decision = replace(decision, findings=findings, outcome="refused" if is_refused else "open")
+    if bench.held is None:
+        return decision
+    if is_refused:
+        note_refusal_task(whole(offered), findings, who)
+    else:
+        stage("Promoting")
+        served = serve_task(whole(offered), findings, before, who, whole(bench.held))
+        decision = replace(decision, outcome="promoted", number=served)
+    leave_decision_task(source, decision_markdown(decision))
+    return decision
+
+
+def looked(
+    request: Promotion, offered: Offered, champion: Champion | None, process: CleanProcess
+) -> tuple[Finding, ...]:
+    """What every gate finds; one that refuses hides no other."""
+    stage("Looking at the gates", len(GATES))
+    found: dict[Gate, Finding] = {}
+    gates: dict[Gate, Callable[[], str]] = {
+        "verdict": partial(verdict_gate, offered),
+        "budget": partial(budget_gate, offered),
+        "metric": partial(metric_gate, offered, champion, request.max_rmse),
+        "audit": partial(audit_gate, offered),
+        "code": partial(code_gate, offered),
+        "load": lambda: load_gate(offered, found["code"], process),
+        "schema": partial(schema_gate, offered, champion),
+    }
+    for gate in GATES:
+        found[gate] = look_task(gate, request.waive.get(gate, ""), whole(gates[gate]))
+        step()
+    return tuple(found.values())
+
+
+@flow(name="jali rollback", flow_run_name="{request.source}", persist_result=False)
+@named_refusals
+def rollback(request: Rollback) -> RolledBack:
+    """Make the champion what was champion before; no gate is asked, and its files have to be there."""
+    remember_termination()
+    who = Who.now(request.why)
+    stage("Opening MLflow and the ledger")
+    source = find_serving_task(request.source)
+    with alone(source, who) as held, TemporaryDirectory(prefix="jali-") as folder:
+        way = way_back_task(source, request.to)
+        stage("Looking at what was champion before")
+        require_servable_task(source, way, Path(folder, "before"))
+        stage("Rolling back")
+        roll_back_task(source, way, who, whole(held))
+        done = RolledBack(source, who, way)
+        leave_decision_task(source, rollback_markdown(done))
+    return done

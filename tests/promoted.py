@@ -1,0 +1,68 @@
+"""Releases that nobody waits for twice: published once, and copied into every test's own registry."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.job import Job
+from flows.run import bill
+from models.candidate import Candidate
+from models.index import make_recommender
+from models.privacy.specification import PrivacySpecification
+from tasks.gates import Offered
+from tasks.ledger import Ledger
+from tasks.ledger_entries import Charge
+from tasks.promotion import open_offered
+from tasks.publishing import publish
+from tasks.state import State, prepare
+from tasks.training import fit_private
+from tests.made_up import made_up_ratings
+
+NAME = "films.pdp-histogram"
+SERVING = "films.serving"
+N_RELEASED = 3
+
+
+def candidate() -> Candidate:
+    recommender = make_recommender("pdp-histogram", {})
+    specification = PrivacySpecification(epsilon=1)
+    return Candidate(recommender, specification, recommender.guarantee(specification, public_catalogue=True))
+
+
+def bill_of(chosen: Candidate) -> tuple[Charge, ...]:
+    return bill(Job(source="films"), chosen)
+
+
+@pytest.fixture(scope="session")
+def published_films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Three versions of films.pdp-histogram, as publication leaves them; their files stay here."""
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setenv("XDG_STATE_HOME", str(folder / "account"))
+        state = prepare()
+        ledger, chosen = Ledger(state), candidate()
+        for seed in range(N_RELEASED):
+            (reservation,) = ledger.reserve([bill_of(chosen)])
+            ratings = made_up_ratings(9, 8, 4, seed=seed)
+            release = fit_private(chosen.recommender, ratings, chosen.specification, reservation)
+            publish("films", chosen, release, reservation)
+        yield state.folder
+
+
+@pytest.fixture
+def films(published_films: Path, state: State) -> State:
+    """A registry and a ledger of the test's own, with these versions; their files are everybody's."""
+    for name in ("mlflow.db", "ledger.db", "ledger.key"):
+        shutil.copyfile(published_films / name, state.folder / name)
+    return state
+
+
+def offered(number: str, folder: Path) -> Offered:
+    """The version with its files in a folder of the test's own."""
+    return open_offered("pdp-histogram", "films", number, folder / f"offered-{number}")

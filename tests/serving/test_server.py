@@ -1,0 +1,169 @@
+"""Over a real socket: clients that send too much, too slowly or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from serving import gate
+from serving import server as module
+from serving.app import make_app
+from serving.listening import listening_socket
+from tests.serving.releases import champion, service
+
+PATIENCE = 0.4
+BODY = b'{"ratings": [{"item": "3", "rating": 5}], "n": 1}'
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "BODY_SECONDS", PATIENCE)
+        patch.setattr(gate, "LINGER_SECONDS", PATIENCE)
+        patch.setattr(module, "HEADER_SECONDS", PATIENCE)
+        server = module.make_server(make_app(service(champion(tmp_path_factory.mktemp("cache")))))
+        patch.setattr(server, "capture_signals", nullcontext)  # signals are for the main thread
+        with listening_socket("127.0.0.1", 0) as listening:
+            thread = Thread(target=server.run, args=([listening],))
+            thread.start()
+            yield listening.getsockname()
+            server.should_exit = True
+            thread.join()
+
+
+def head(path: str = "/recommend", length: int | None = len(BODY), *more: str) -> bytes:
+    sized = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    lines = [f"POST {path} HTTP/1.1", "Host: here", "Content-Type: application/json", sized, *more, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def answer_to(connection: socket.socket) -> tuple[int, bytes]:
+    """Status, and all that comes until the server closes or has said it all."""
+    said = b""
+    while b"\r\n\r\n" not in said:
+        piece = connection.recv(65536)
+        if not piece:
+            return 0, said
+        said += piece
+    top, _, body = said.partition(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    while len(body) < length:
+        body += connection.recv(65536)
+    return int(top.split()[1]), body
+
+
+def is_closed(connection: socket.socket, within: float) -> bool:
+    connection.settimeout(within)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_a_connection_serves_request_after_request(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        for _ in range(3):
+            connection.sendall(head() + BODY)
+            status, body = answer_to(connection)
+            assert status == 200
+            assert json.loads(body)["items"]
+        time.sleep(1.5 * PATIENCE)  # between requests there is no hurry
+        connection.sendall(head() + BODY)
+        assert answer_to(connection)[0] == 200
+
+
+@pytest.mark.parametrize("length", [41 * 1_000_000, None])
+def test_who_sends_a_million_ratings_reads_why_not_although_still_sending(
+    address: tuple[str, int], length: int | None
+) -> None:
+    began = time.monotonic()
+    piece = b'{"item": "12345678", "rating": 3.5},     ' * 1000
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head("/recommend", length))
+        for _ in range(1000):
+            connection.sendall(piece if length else b"%x\r\n%b\r\n" % (len(piece), piece))
+        status, body = answer_to(connection)
+        assert status == 413
+        assert b"10,000 ratings" in body
+        assert is_closed(connection, 5)
+    assert time.monotonic() - began < 5
+
+
+def test_who_asks_before_sending_too_much_need_not_send_it(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head("/recommend", 1 << 30, "Expect: 100-continue"))
+        assert answer_to(connection)[0] == 413
+        assert is_closed(connection, 1)
+
+
+def test_a_body_that_trickles_is_answered_408(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head())
+        began = time.monotonic()
+        connection.settimeout(0.05)
+        for byte in BODY:
+            connection.sendall(bytes([byte]))
+            try:
+                first = connection.recv(12)
+                break
+            except TimeoutError:
+                continue
+        assert first == b"HTTP/1.1 408"
+        assert time.monotonic() - began < 3 * PATIENCE
+
+
+def test_a_head_that_trickles_or_never_comes_is_not_waited_for(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as silent, socket.create_connection(address, 5) as slow:
+        slow.sendall(head()[:30])
+        assert answer_to(slow)[0] == 408
+        assert is_closed(slow, 1)
+        assert is_closed(silent, 1)
+
+
+def test_a_body_that_nobody_reads_does_not_keep_a_connection(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head("/nowhere", 1000))
+        assert answer_to(connection)[0] == 404
+        connection.sendall(b"x")
+        assert is_closed(connection, 5 * PATIENCE)
+
+
+def test_who_goes_away_half_way_disturbs_nobody(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head() + BODY[:10])
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head() + BODY)
+        assert answer_to(connection)[0] == 200
+
+
+def test_what_is_no_http_is_a_bad_request(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(b"what are my ratings\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+def test_no_header_says_what_serves(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head() + BODY)
+        assert b"\r\nserver:" not in connection.recv(65536).lower()
+
+
+def test_a_port_that_is_taken_is_an_error(address: tuple[str, int]) -> None:
+    with pytest.raises(OSError, match="in use"):
+        listening_socket(*address)
+
+
+def test_the_cache_is_not_written_to(tmp_path: Path) -> None:
+    one = champion(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in one.folder.iterdir()}
+    service(one)
+    assert {path: path.stat().st_mtime_ns for path in one.folder.iterdir()} == before
