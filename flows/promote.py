@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, Valida
 
 from flows.exits import remember_termination
 from flows.names import of_a_source, source_name
-from flows.promote_view import decision_markdown, refusal, rollback_markdown
+from flows.promote_view import decision_markdown, outcome_line, refusal, rollback_line, rollback_markdown
+from flows.refusals import named_refusals
 from models.errors import NotPromoted, SpecError, quoted
 from models.index import RECOMMENDERS, first_problem
 from tasks.artifacts import leave_decision_task
@@ -115,6 +116,11 @@ class Decision:
     champion: str = ""
     number: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """Of the flow's last state."""
+        return outcome_line(self)
+
 
 @dataclass(frozen=True)
 class RolledBack:
@@ -124,8 +130,14 @@ class RolledBack:
     who: Who
     way: Way
 
+    @property
+    def sentence(self) -> str:
+        """Of the flow's last state."""
+        return rollback_line(self)
+
 
 RULES = {
+    "recommender": f"RECOMMENDER is one of {', '.join(RECOMMENDERS)}",
     "version": "VERSION is a whole number, 1 or more, as the registry counts them",
     "max_rmse": "--max-rmse is a number above 0, in rating units",
     "why": "--because says why, in 1 to 500 characters",
@@ -185,6 +197,7 @@ def _made(kind: type[Asked], told: Mapping[str, object]) -> Asked:
 
 
 @flow(name="jali promote", flow_run_name="{request.recommender}", persist_result=False)
+@named_refusals
 def promote(request: Promotion) -> Decision:
     """Look at every gate, and make the version the champion if all of them let it pass."""
     remember_termination()
@@ -259,6 +272,7 @@ def looked(
 
 
 @flow(name="jali rollback", flow_run_name="{request.source}", persist_result=False)
+@named_refusals
 def rollback(request: Rollback) -> RolledBack:
     """Make the champion what was champion before; no gate is asked, and its files have to be there."""
     remember_termination()

@@ -64,20 +64,13 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += ["  jali ui            compare the runs in MLflow, and see the registered versions"]
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
-    lines += [
-        f"  jali promote {name} --source {job.source}   serve it, if the gates let it" for name in promotable(results)
-    ]
+    if promotable := [r.candidate.name for r in results if r.version and r.candidate.guarantee.verdict == "proven"]:
+        lines.append(f"  jali promote {promotable[0]} --source {shown(job.source)}   serve it, if the gates let it")
     if weak and proven and any(result.version and result.candidate.name not in proven for result in results):
         lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
     if job.report:
         lines.append(f"  {shown(job.report)}   the same figures and more, as JSON")
     return lines
-
-
-def promotable(results: list[Result]) -> list[str]:
-    """The first that was published and is proven; none, where there is none."""
-    proven = (r.candidate.name for r in results if r.version and r.candidate.guarantee.verdict == "proven")
-    return list(proven)[:1]
 
 
 def held_back_for_a_budget(job: Job, results: list[Result]) -> list[str]:

@@ -84,7 +84,7 @@ def _started() -> Iterator[CleanProcess]:
     """In an empty folder, with no setting of ours, until the block ends."""
     with TemporaryDirectory(prefix="jali-") as folder:
         process = subprocess.Popen(  # noqa: S603 - our own script, by absolute path
-            [sys.executable, "-I", str(SCRIPT)],
+            [sys.executable, "-IB", str(SCRIPT)],
             cwd=folder,
             env=_environment(folder),
             stdin=subprocess.PIPE,

@@ -536,6 +536,8 @@ def test_there_are_seven_gates_in_their_order() -> None:
 def test_the_checksum_is_of_names_and_contents_and_not_of_what_loading_leaves(good: Offered) -> None:
     before = checksum(good.folder)
     (good.folder / "registered_model_meta").write_text("MLflow notes where it came from")
+    (good.folder / "code" / "__pycache__").mkdir()
+    (good.folder / "code" / "__pycache__" / "release.cpython-311.pyc").write_bytes(b"what Python made of it")
     assert checksum(good.folder) == before
     items = good.folder / RELEASE_FOLDER / RELEASE_FILE
     items.rename(items.with_name("other.json"))
