@@ -212,16 +212,10 @@ def _require_published(offered: Offered, own: Sequence[Entry]) -> None:
             "Delete the version if nobody can have seen it, and release anew."
         )
     promise = _promise(offered)
-    stated = (
-        promise.verdict,
-        promise.epsilon,
-        promise.delta,
-        promise.unit,
-        promise.relation,
-        _paid(offered) is not None,
-    )
-    paid_for = (charge.source, charge.recommender, charge.outcome)
-    if (*paid_for, *_as_charged(own)) != (offered.source, offered.recommender, f"version {offered.number}", *stated):
+    stated = (promise.verdict, promise.epsilon, promise.delta, promise.unit, promise.relation)
+    is_of = (charge.source, charge.recommender, charge.outcome)
+    is_this = is_of == (offered.source, offered.recommender, f"version {offered.number}")
+    if not is_this or _as_charged(own) != (*stated, _paid(offered) is not None):
         raise Unwaivable(
             f"it was not this that was paid for: the ledger has its charge as one for {charge.outcome} of "
             f"{shown(charge.source)}.{charge.recommender}, {charge.verdict}, and what it cost. Somebody changed the "
