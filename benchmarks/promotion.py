@@ -2,8 +2,8 @@
 
     python benchmarks/promotion.py [--rate 200]
 
-On the sample, written to a file as it is and with whole stars. `jali serve` has the first core; the load generator and the
-commands share the second. Every command is the real one; what a gate has to find is done to a version for real: an
+On the sample, written to a file as it is and with whole stars. `jali serve` has the first core; the load generator and
+the commands share the second. Every command is the real one; what a gate has to find is done to a version for real: an
 unproven recommender, another ledger, an accuracy that was not reached, an audit that exceeded the claim, another script
 in the version's folder, a file cut off in the middle, another scale.
 """
@@ -57,7 +57,7 @@ def steps() -> list[Step]:
 
 def jali(*arguments: str, ends_with: int = 0, **environment: str) -> str:
     """The command; returns the last line it says."""
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - our own program, by absolute path
         [str(PROGRAMS / "jali"), *arguments],
         env=os.environ | environment,
         capture_output=True,

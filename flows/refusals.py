@@ -20,7 +20,7 @@ from models.errors import (
     SpecError,
     ValidationFailed,
 )
-from tasks.flow_runs import noted
+from tasks.flow_runs import note
 from tasks.state import current_state
 
 Args = ParamSpec("Args")
@@ -50,8 +50,8 @@ def named_refusals(flow_function: Callable[Args, Result]) -> Callable[Args, Resu
     @wraps(flow_function)
     def named(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         try:
-            with noted(current_state()):
-                returned = flow_function(*args, **kwargs)
+            note(current_state())
+            returned = flow_function(*args, **kwargs)
         except Exception as error:
             failed: State[Result] = Failed(name=state_name(error), message=_sentence(error), data=error)
             return cast(Result, failed)  # Prefect raises what it holds

@@ -151,6 +151,7 @@ def _why(missing: list[str]) -> str:
 def _work(state: State, *, is_ours: bool) -> None:
     """Keep a worker, and say how each run ends, until Ctrl-C."""
     from tasks.deployments import POOL, ended_since, take_over
+    from tasks.flow_runs import mark_killed
 
     if is_ours and (n_missed := take_over(state)):
         typer.echo(f"{n_missed} runs were missed while nobody worked; they are not made up for.")
@@ -161,6 +162,7 @@ def _work(state: State, *, is_ours: bool) -> None:
     with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
         while is_there():
+            mark_killed(state, "the next run")
             for one in ended_since(began, known):
                 known.add(one.id)
                 if not (one.was_skipped and one.source in waiting):  # said once, until the run that is at work ends

@@ -47,7 +47,7 @@ from prefect.utilities.callables import parameter_schema
 from prefect.workers.process import ProcessWorker
 
 from models.errors import EnvironmentFault, SpecError, shown
-from tasks.flow_runs import mark_killed
+from tasks.flow_runs import UNDER_WAY, is_alive, mark_killed
 from tasks.state import State as StateFolder
 from tasks.state import without_credentials
 
@@ -207,8 +207,9 @@ def take_over(state: StateFolder) -> int:
         found = _deployments(client)
         if not found:
             return 0
-        for run in client.read_flow_runs(flow_run_filter=_of(found, StateType.PENDING)):
-            client.set_flow_run_state(run.id, Crashed(message="its worker ended before it began"), force=True)
+        for run in client.read_flow_runs(flow_run_filter=_of(found, *UNDER_WAY)):
+            if not is_alive(state, run.id):  # it would keep its turn, and none could begin
+                client.set_flow_run_state(run.id, Crashed(message="its worker ended before it began"), force=True)
         missed = _of(found, StateType.SCHEDULED)
         missed.expected_start_time = FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))
         return _give_up(client, missed)

@@ -1,15 +1,15 @@
 """Flow runs that were killed: Prefect shows them as running for ever, unless whoever comes next says that they are not.
 
-`.jali/flow-runs/ID` is there while the flow run ID is at work, and locked by its process: the operating system lets go
-of the lock however the process dies.
+`.jali/flow-runs/ID` is locked by the process of the flow run ID until it is gone, and with it the last chance to tell
+Prefect how the run ended: the operating system lets go of the lock however the process dies. Whoever comes next
+removes the note.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -32,30 +32,18 @@ from tasks.state import State
 UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
-@contextmanager
-def noted(state: State) -> Iterator[None]:
-    """While the block lasts, let others know that this flow run is alive; before, mark those that are not."""
+def note(state: State) -> None:
+    """Let others know that this flow run is alive, while this process lives; before, mark those that are not."""
     context = FlowRunContext.get()
     run = context.flow_run if context else None
     if run is None:
-        yield
         return
     mark_killed(state, run.name)
-    with _note(_folder(state) / str(run.id)):
-        yield
-
-
-@contextmanager
-def _note(note: Path) -> Iterator[None]:
-    part = note.with_name(f".{note.name}")
-    lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        part.rename(note)  # it is never seen without its lock
-        yield
-    finally:
-        note.unlink(missing_ok=True)
-        os.close(lock)
+    place = _folder(state) / str(run.id)
+    part = place.with_name(f".{place.name}")
+    lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # and never closed
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    part.rename(place)  # it is never seen without its lock
 
 
 def mark_killed(state: State, taken_up_by: str) -> int:
@@ -64,17 +52,26 @@ def mark_killed(state: State, taken_up_by: str) -> int:
     Where Prefect does not answer they are left to the next.
     """
     n_marked = 0
-    for note in sorted(_folder(state).glob("[!.]*")):
-        lock = _take(note)
+    for place in sorted(_folder(state).glob("[!.]*")):
+        lock = _take(place)
         if lock is None:
             continue
         try:
             with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
-                n_marked += _mark(client, UUID(note.name), f"killed; taken up by {taken_up_by}")
-                note.unlink()
+                n_marked += _mark(client, UUID(place.name), f"killed; taken up by {taken_up_by}")
+                place.unlink(missing_ok=True)
         finally:
             os.close(lock)
     return n_marked
+
+
+def is_alive(state: State, run: UUID) -> bool:
+    """Whether a process is at work on it."""
+    lock = _take(place := _folder(state) / str(run))
+    if lock is None:
+        return place.exists()
+    os.close(lock)
+    return False
 
 
 def _mark(client: SyncPrefectClient, run: UUID, message: str) -> bool:
@@ -100,10 +97,10 @@ def _folder(state: State) -> Path:
     return folder
 
 
-def _take(note: Path) -> int | None:
+def _take(place: Path) -> int | None:
     """A descriptor that holds the note's lock; None where another process does, or the note is gone."""
     try:
-        lock = os.open(note, os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

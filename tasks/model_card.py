@@ -76,11 +76,12 @@ def refresh_card(client: MlflowClient, name: str, number: str) -> None:
 def _headline(recommender: str, source: str, promise: Guarantee) -> str:
     kind = RECOMMENDERS.get(recommender)
     what = f" {plain((kind.__doc__ or '').splitlines()[0])}" if kind else ""
-    return f"`{recommender}` on **{plain(source)}**, verdict **{promise.verdict}**.{what}\n\n{IS_ITEMS}"
+    epsilon = f"ε={promise.epsilon_summary}".replace("=≤", "≤")  # first: MLflow's list shows two dozen characters
+    return f"{epsilon}, verdict **{promise.verdict}**: `{recommender}` on **{plain(source)}**.{what}\n\n{IS_ITEMS}"
 
 
 def _promise(promise: Guarantee, tags: Mapping[str, str]) -> str:
-    rows = {
+    facts = {
         "ε": promise.epsilon_summary,
         "δ": f"{promise.delta:g}",
         "protects": promise.protects,
@@ -88,12 +89,11 @@ def _promise(promise: Guarantee, tags: Mapping[str, str]) -> str:
         "spent when released": tags.get(SPENT_THEN, ""),
         "proof": promise.reference,
     }
-    table = [f"| {label} | {plain(text)} |" for label, text in rows.items() if text]
-    table.insert(1, "|---|---|")  # MLflow shows no table whose head is empty
-    levels = [f"Declared levels: {plain(promise.declared_levels)}.", ""] if promise.levels else []
+    listed = _bullets([f"{label}: {plain(text)}" for label, text in facts.items() if text])
+    levels = [f"Declared levels: {plain(promise.declared_levels)}."] if promise.levels else []
     marks = dict.fromkeys(promise.weaknesses, "**weakness:** ")
     conditions = [marks.get(condition, "") + plain(condition) for condition in promise.conditions]
-    return "\n".join([plain(promise.sentence), "", *table, "", *levels, "Conditions:", "", _bullets(conditions)])
+    return "\n\n".join([plain(promise.sentence), listed, *levels, "Conditions:", _bullets(conditions)])
 
 
 def _accuracy(about: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from tasks.guard import LOST, guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
 from tasks.model_files import signature_of
-from tasks.registered import BYTECODE, CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum, download_version
+from tasks.registered import CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum, download_version
 from tasks.registry import CHAMPION, PREVIOUS, serving_name, versions_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
@@ -151,12 +150,10 @@ def _downloaded(name: str, number: str, folder: Path) -> Release:
     Raises:
       EnvironmentFault: they are damaged or gone.
     """
-    from mlflow.exceptions import MlflowException
+    from mlflow.exceptions import MlflowException  # seconds to import
 
     try:
         download_version(name, number, folder)
-        for left_by_loading in list(folder.rglob(BYTECODE)):
-            shutil.rmtree(left_by_loading)
         return Release.load(folder / RELEASE_FOLDER)
     except (ReleaseError, MlflowException, OSError) as error:
         reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."

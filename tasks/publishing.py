@@ -196,14 +196,14 @@ def _ensure_registered_model(client: MlflowClient, name: str, source: str, candi
 
 def _version_tags(candidate: Candidate, release: Release, reservation: Reservation) -> dict[str, str]:
     promise, metrics = candidate.guarantee, PaidMetrics.of(release)
-    return {
-        "source": reservation.source,
+    return {  # MLflow lists them in this order, a line of each
         **promise.tags,
+        **(metrics.tags if metrics else {}),
+        "source": reservation.source,
+        SPENT_THEN: _spent_when_released(promise, reservation),
         RESERVATION: reservation.id,
         LEDGER: reservation.head.ledger,
         HEAD: str(reservation.head),
-        SPENT_THEN: _spent_when_released(promise, reservation),
-        **(metrics.tags if metrics else {}),
     }
 
 

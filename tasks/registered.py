@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 CHAMPION, PREVIOUS = "champion", "previous"
@@ -13,9 +14,9 @@ CHECKSUM, CONDITION_TAG = "promotion.sha256", "promotion.condition"
 """Tags of a version that was promoted: what its files were then, and under which condition."""
 RELEASE_FOLDER = "artifacts/release"
 """Where a version has its release."""
+LEFT_BY_LOADING = "__pycache__"
 NOTED_BY_MLFLOW = "registered_model_meta"
 """A file that MLflow adds as it downloads a version."""
-BYTECODE = "__pycache__"
 
 
 def serving_name(source: str) -> str:
@@ -32,17 +33,20 @@ def download_version(name: str, number: str, folder: Path, part: str = "") -> Pa
     import mlflow  # seconds to import
 
     address = f"models:/{name}/{number}/{part}" if part else f"models:/{name}/{number}"
-    return Path(mlflow.artifacts.download_artifacts(address, dst_path=str(folder)))
+    there = Path(mlflow.artifacts.download_artifacts(address, dst_path=str(folder)))
+    for left in list(there.rglob(LEFT_BY_LOADING)):  # it would be run in place of what is checked
+        shutil.rmtree(left)
+    return there
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """By their place in the version; a link counts as the file that it is.
-
-    What Python keeps of code that it ran is none of them: MLflow loads a version from where the artifacts are.
-    """
+    """By their place in the version; a link counts as the file that it is, and what Python left by loading as none."""
     found = {path.relative_to(folder): path for path in folder.rglob("*") if not path.is_dir()}
-    ours = {str(name): path for name, path in found.items() if BYTECODE not in name.parts}
-    return {name: path for name, path in sorted(ours.items()) if name != NOTED_BY_MLFLOW}
+    return {
+        str(name): path
+        for name, path in sorted(found.items())
+        if str(name) != NOTED_BY_MLFLOW and LEFT_BY_LOADING not in name.parts
+    }
 
 
 def checksum(folder: Path) -> str:

@@ -45,8 +45,9 @@ while kill -0 $server 2>/dev/null; do wait $server; done
 def prefect_server(state: State) -> Iterator[Callable[[], None]]:
     """A Prefect server for a run; yields a function that waits until it answers.
 
-    With PREFECT_API_URL set, that one; otherwise one of our own, which boots while the caller goes on
-    and is stopped at the end. Enter before Prefect is imported: it reads its address then.
+    With PREFECT_API_URL set, that one; otherwise that of the `jali schedule` which is at work in this folder, for two
+    on one SQLite database lock each other out; otherwise one of our own, which boots while the caller goes on and is
+    stopped at the end. Enter before Prefect is imported: it reads its address then.
 
     Raises:
       EnvironmentFault: (the function) the server does not answer.
@@ -62,6 +63,13 @@ def prefect_server(state: State) -> Iterator[Callable[[], None]]:
                 )
 
         yield require
+        return
+    if shared := address_of_schedules(state):
+        os.environ["PREFECT_API_URL"] = shared
+        try:
+            yield lambda: None
+        finally:
+            del os.environ["PREFECT_API_URL"]
         return
     port = _free_port()
     os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
@@ -89,7 +97,9 @@ def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[],
             addresses["MLflow"] = f"http://127.0.0.1:{port}"
         else:
             addresses["MLflow"] = without_credentials(state.tracking_uri)
-        if "PREFECT_API_URL" not in os.environ:
+        if "PREFECT_API_URL" not in os.environ and (shared := address_of_schedules(state)):
+            addresses["Prefect"] = shared.removesuffix("/api")
+        elif "PREFECT_API_URL" not in os.environ:
             port = _free_port()
             settings = {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}
             waits.append(stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings)))
@@ -137,19 +147,42 @@ def schedule_server(state: State) -> Iterator[tuple[Callable[[], None], bool]]:
         yield stack.enter_context(prefect_server(state)), False
 
 
+def address_of_schedules(state: State) -> str | None:
+    """Of the server that a `jali schedule` keeps in this folder just now; None where there is none, or it starts."""
+    try:
+        with _announcement(state).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        with _announcement(state).open() as file:
+            return _answering_address(file)
+    return None
+
+
+def _answering_address(file: IO[str]) -> str | None:
+    """What is announced; None while that server starts, and of one that is gone."""
+    file.seek(0)
+    address = file.read()
+    return address if address and _answers(f"{address}/health") else None
+
+
+def _announcement(state: State) -> Path:
+    return state.folder / "schedule-server"
+
+
 @contextmanager
 def _announced(state: State) -> Iterator[str | IO[str]]:
     """The address of the schedules' server of this folder, where a process that is alive has written it; otherwise a
     file to write it into, held until the block ends.
     """
-    with (state.folder / "schedule-server").open("a+") as file:
+    with _announcement(state).open("a+") as file:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.seek(0)
-                if address := file.read():  # it is nothing while that server starts
+                if address := _answering_address(file):
                     yield address
                     return
                 time.sleep(0.1)

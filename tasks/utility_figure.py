@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 MOST_RUNS = 200
+OF_NO_MATTER = ("privacy.epsilon_spent", "privacy.metrics.", "folds")
+"""Parameters in which evaluations may differ that are alike."""
 MOST_SERIES = 10
 """That have a colour of their own; of more, all others are grey."""
 MOST_NUMBERS = 12
@@ -33,8 +35,17 @@ BASELINES: tuple[Literal["--", "-.", ":"], ...] = ("--", "-.", ":")
 
 UTILITY = "privacy_utility"
 """Name of the picture."""
-EVALUATED = "RMSE over folds (± sd)"
-RELEASED = "private RMSE of releases (95% interval)"
+
+
+class Kind(NamedTuple):
+    """Whose RMSE it is, and at what epsilon."""
+
+    rmse: str
+    epsilon: str
+
+
+EVALUATED = Kind("RMSE over folds (± sd)", "ε of a release")
+RELEASED = Kind("private RMSE of releases (95% interval)", "ε of a release and its metrics")
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ def newest_evaluations(client: MlflowClient, experiment: str) -> list[Run]:
     runs = client.search_runs([experiment], f"tags.{LATEST} = 'yes'", max_results=MOST_RUNS)
     found: dict[frozenset[tuple[str, str]], Run] = {}
     for run in runs:  # newest first
-        alike = frozenset(item for item in run.data.params.items() if item[0] not in ("privacy.epsilon_spent", "folds"))
+        alike = frozenset(item for item in run.data.params.items() if not item[0].startswith(OF_NO_MATTER))
         if found.setdefault(alike, run) is not run:
             client.delete_tag(run.info.run_id, LATEST)
     return list(found.values())
@@ -131,13 +142,8 @@ def _settings(run: Run) -> dict[str, str]:
     return {name.removeprefix(prefix): text for name, text in run.data.params.items() if name.startswith(prefix)}
 
 
-def utility_figure(source: str, points: Sequence[Point], what: str) -> Figure:
-    """A panel for each unit that is protected; recommenders by colour, verdicts by marker, no privacy as lines.
-
-    Args:
-      points: at least one.
-      what: EVALUATED or RELEASED.
-    """
+def utility_figure(source: str, points: Sequence[Point], kind: Kind) -> Figure:
+    """Of one point or more: a panel for each unit; recommenders by colour, verdicts by marker, no privacy as lines."""
     private = [point for point in points if point.epsilon is not None]
     units = sorted({point.unit for point in private}) or ["rating"]
     figure = Figure(figsize=(1.5 + 6.5 * len(units), 5.2), layout="constrained")
@@ -147,9 +153,9 @@ def utility_figure(source: str, points: Sequence[Point], what: str) -> Figure:
     for axes, unit in zip(grid, units, strict=True):
         _draw_panel(axes, [point for point in private if point.unit == unit], colours)
         _draw_baselines(axes, [point for point in points if point.epsilon is None])
-        axes.set(xlabel=f"ε of a release, for each {unit} (logarithmic)")
+        axes.set(xlabel=f"{kind.epsilon}, for each {unit} (logarithmic)")
     grid[0].set(ylabel="RMSE, in rating units: lower is better")
-    figure.suptitle(f"{source}: {what}", fontsize=11)
+    figure.suptitle(f"{source}: {kind.rmse}", fontsize=11)
     figure.legend(handles=_legend(points, colours), loc="outside right upper", fontsize=8)
     return figure
 
@@ -176,8 +182,19 @@ def _draw_panel(axes: Axes, points: Sequence[Point], colours: Mapping[str, str])
         )
         if point.is_personal:
             axes.plot([max(point.least, low), point.epsilon], [point.rmse] * 2, ":", color=colour, linewidth=1.2)
-        if len(points) <= MOST_NUMBERS:
-            at = (point.epsilon, point.rmse)
+    if len(points) <= MOST_NUMBERS:
+        _write_numbers(axes, points, colours)
+
+
+def _write_numbers(axes: Axes, points: Sequence[Point], colours: Mapping[str, str]) -> None:
+    """Beside the points, but where one would be written over another, which is lower."""
+    low, high = axes.get_ylim()
+    written: list[tuple[float | None, float]] = []
+    for point in sorted(points, key=lambda point: point.rmse):
+        at = (point.epsilon, point.rmse)
+        if all(epsilon != point.epsilon or point.rmse - rmse > 0.04 * (high - low) for epsilon, rmse in written):
+            written.append(at)
+            colour = colours[point.series]
             axes.annotate(f"{point.rmse:.3f}", at, (5, 4), textcoords="offset points", fontsize=8, color=colour)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,7 @@ def without_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         yield lambda: None
 
     monkeypatch.setattr(flows.cli, "_prefect", no_prefect)
-    monkeypatch.setattr(flows.audit, "audit", flows.audit.audit.fn)
+    monkeypatch.setattr(flows.audit, "audit", inspect.unwrap(flows.audit.audit.fn))
     monkeypatch.setattr(flows.audit, "whole", lambda value: value)
     for name in [name for name in vars(flows.audit) if name.endswith("_task")]:
         monkeypatch.setattr(flows.audit, name, getattr(flows.audit, name).fn)

@@ -165,7 +165,7 @@ def test_champions_change_forth_and_back_under_load_and_no_request_fails(registr
     thread.start()
     for number in ("2", "1", "3"):
         registry.promote(number)
-        within(10, lambda number=number: load.versions()[-1:] == [number])
+        within(SECONDS, lambda number=number: load.versions()[-1:] == [number])
     load.over.set()
     thread.join()
     assert load.failures == []
@@ -203,7 +203,7 @@ def test_without_mlflow_it_serves_on_finishes_what_is_asked_and_serves_again(
     database, away = registry.state.tracking_database, registry.state.folder / "away.db"
     database.rename(away)
     try:
-        within(10, lambda: not served.ask("/readyz")[1]["registry_in_touch"])
+        within(SECONDS, lambda: not served.ask("/readyz")[1]["registry_in_touch"])
         status, answer = served.ask("/recommend", {"ratings": OWN})
         assert (status, answer["model"]["version"]) == (200, "3")
         assert finished_though_stopped(served) == b"HTTP/1.1 200"
@@ -214,7 +214,7 @@ def test_without_mlflow_it_serves_on_finishes_what_is_asked_and_serves_again(
         again.process.kill()
         again.process.wait()
         assert watchers
-        within(10, lambda: not any(path.exists() for path in watchers))  # it ends however the server ends
+        within(SECONDS, lambda: not any(path.exists() for path in watchers))  # it ends however the server ends
     finally:
         away.rename(database)
     assert "is served as it was kept here" in again.said

@@ -58,17 +58,19 @@ def card(told: dict[str, Any], tags: dict[str, str] = PUBLISHED, name: str = "fi
 
 def test_a_card_says_what_is_promised_to_whom_and_what_was_spent() -> None:
     said = card(about())
-    assert said.startswith("`pdp-histogram` on **films**, verdict **proven**. One noisy histogram of ratings per item")
+    assert said.startswith(
+        "ε=1, verdict **proven**: `pdp-histogram` on **films**. One noisy histogram of ratings per item"
+    )
     assert about()["guarantee"]["sentence"] in said
-    for row in (
-        "| ε | 1 |",
-        "| δ | 0 |",
-        "| protects | one rating, add or remove |",
-        "| against | anybody who holds the release, with any other knowledge |",
-        "| spent when released | ε=3, of a budget of ε=10 for each rating (add or remove) |",
-        "| proof | docs/guarantees.md\\#pdp-histogram-unit-rating |",
+    for fact in (
+        "- ε: 1",
+        "- δ: 0",
+        "- protects: one rating, add or remove",
+        "- against: anybody who holds the release, with any other knowledge",
+        "- spent when released: ε=3, of a budget of ε=10 for each rating (add or remove)",
+        "- proof: docs/guarantees.md\\#pdp-histogram-unit-rating",
     ):
-        assert row in said.splitlines()
+        assert fact in said.splitlines()
     for condition in about()["guarantee"]["conditions"]:
         assert f"- {condition}" in said
     assert "No accuracy is stated: none was paid for." in said
@@ -114,7 +116,7 @@ def test_a_card_of_what_is_served_says_who_promoted_it_and_why_and_shows_their_w
 
 def test_the_levels_that_were_declared_are_on_the_card() -> None:
     said = card(about(epsilon=None, policy=Policy()))
-    assert "| ε | 0.1..1 |" in said
+    assert "- ε: 0.1..1" in said
     assert "Declared levels: conservative ε=0.1 to 0.2 (54%); moderate" in said
 
 

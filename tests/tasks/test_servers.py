@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from models.errors import EnvironmentFault
-from tasks.servers import prefect_server
+from tasks import servers
+from tasks.servers import address_of_schedules, prefect_server
 from tasks.state import State
 
 
@@ -12,3 +15,28 @@ def test_an_address_that_is_none_is_one_sentence(url: str, state: State, monkeyp
     monkeypatch.setenv("PREFECT_API_URL", url)
     with prefect_server(state) as wait, pytest.raises(EnvironmentFault, match="does not answer"):
         wait()
+
+
+def test_the_server_of_the_schedules_is_found_by_others_while_it_is_announced_and_answers(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(servers, "_answers", lambda url: url == "http://127.0.0.1:7/api/health")
+    assert address_of_schedules(state) is None
+    with servers._announced(state) as file:
+        assert not isinstance(file, str)
+        assert address_of_schedules(state) is None  # it starts
+        file.write("http://127.0.0.1:7/api")
+        file.flush()
+        assert address_of_schedules(state) == "http://127.0.0.1:7/api"
+        with prefect_server(state) as wait:
+            wait()
+            assert os.environ["PREFECT_API_URL"] == "http://127.0.0.1:7/api"
+        assert "PREFECT_API_URL" not in os.environ
+        with servers._announced(state) as found:
+            assert found == "http://127.0.0.1:7/api"
+        monkeypatch.setattr(servers, "_answers", lambda url: False)
+        assert address_of_schedules(state) is None
+    (state.folder / "schedule-server").write_text("http://127.0.0.1:7/api")  # as a killed one leaves it
+    monkeypatch.setattr(servers, "_answers", lambda url: True)
+    assert address_of_schedules(state) is None

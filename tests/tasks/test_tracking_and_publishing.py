@@ -200,7 +200,7 @@ def test_a_budget_is_told_with_what_was_spent_of_it(ratings: Ratings, state: Sta
     version = open_tracking(state).get_model_version("films.pdp-histogram", number)
     told = "ε=1, of a budget of ε=10 for each rating (add or remove)"
     assert version.tags["ledger.spent_when_released"] == told
-    assert f"| spent when released | {told} |" in version.description
+    assert f"- spent when released: {told}" in version.description
 
 
 def test_a_baseline_cannot_be_fitted_for_release(ratings: Ratings, state: State) -> None:

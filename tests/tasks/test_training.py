@@ -118,6 +118,10 @@ def test_who_is_in_which_fold_is_private_like_the_ratings(ratings: Ratings) -> N
         pickle.dumps(dealt)
 
 
+SPEND_NOTHING = {"load", "open MLflow"}
+"""Nobody was charged yet, and nothing fitted."""
+
+
 def test_every_task_that_sees_ratings_lets_no_foreign_exception_out() -> None:
     modules = (tasks.loading, tasks.validation, tasks.training, tasks.publishing, tasks.tracking)
     wrapped = [value for module in modules for name, value in vars(module).items() if name.endswith("_task")]
@@ -125,5 +129,5 @@ def test_every_task_that_sees_ratings_lets_no_foreign_exception_out() -> None:
     assert len(wrapped) >= 7
     for task in wrapped:
         assert inspect.unwrap(task.fn) is not task.fn, f"{task.name} is not guarded"
-        assert task.retries == 0
+        assert task.retries == 0 or task.name in SPEND_NOTHING
         assert task.persist_result is False
