@@ -115,18 +115,26 @@ def _audits(recommender: str, source: str, tags: Mapping[str, str]) -> str:
 
 def _promotion(tags: Mapping[str, str]) -> str:
     """What the tags promotion.* say; empty where it was not promoted."""
-    said = {name.removeprefix("promotion."): plain(text, LONGEST_SAID) for name, text in tags.items() if text}
-    if "promotion.by" not in tags:
+    start = "promotion."
+    said = {
+        name.removeprefix(start): plain(text, LONGEST_SAID) for name, text in tags.items() if name.startswith(start)
+    }
+    if not said.get("by"):
         return ""
-    head = f"By {said['by']}, {said.get('at', '')}".rstrip(", ")
-    lines = [f"{head}: {said['why']}" if "why" in said else head]
+    lines = [_decision("Promoted", said, "")]
+    lines += [f"Copied from {said['from']}."] if said.get("from") else []
+    lines += [f"Took the place of version {said['replaces']}."] if said.get("replaces") else []
     lines += [
-        f"{label} {said[name]}" for name, label in (("from", "Copied from"), ("replaces", "Replaced")) if name in said
+        f"Waived `{name.removeprefix('waived.')}`: {why}" for name, why in said.items() if name.startswith("waived.")
     ]
-    lines += [
-        f"Waived `{name.removeprefix('waived.')}`: {text}" for name, text in said.items() if name.startswith("waived.")
-    ]
-    return _bullets([*lines, *([said["condition"]] if "condition" in said else [])])
+    lines += [_decision("Taken back", said, "rolled_back_")] if said.get("rolled_back_by") else []
+    return _bullets([*lines, *([said["condition"]] if said.get("condition") else [])])
+
+
+def _decision(what: str, said: Mapping[str, str], of: str) -> str:
+    by, at, why = (said.get(f"{of}{name}") for name in ("by", "at", "why"))
+    when, because = f" on {at}" if at else "", f": {why}" if why else ""
+    return f"{what} by {by}{when}{because}"
 
 
 def _use(name: str, recommender: str, source: str) -> str:

@@ -22,10 +22,11 @@ from models.release import RELEASE_FILE
 from tasks import auditing, audits
 from tasks.audit_figure import least_misses
 from tasks.audit_history import HISTORY, LONGEST, History, told_share
-from tasks.auditing import AUDITS, Trial, Version, find_version, log_audit, released_subject
+from tasks.auditing import Trial, Version, find_version, log_audit, released_subject
 from tasks.audits import entry_of, note_audit, require_not_exceeded
 from tasks.state import State
 from tasks.tracking import open_tracking
+from tasks.views import AUDITS
 from tests.audited import made_up_registry, subject, trial
 
 registry = made_up_registry
