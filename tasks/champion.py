@@ -15,7 +15,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread, Timer
+from threading import Event, Lock, Thread, Timer
 from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import ValidationError
@@ -259,21 +259,26 @@ def watch(source: str | None, words: BinaryIO) -> None:
     """Say words for ever."""
     os.nice(10)  # requests come first
     watching = Watch(prepare(), source)
-    saying = Lock()
+    saying, has_asked = Lock(), Event()
 
-    def say(word: Word | None) -> None:
-        if word is not None:
-            with saying:
-                words.write(word.model_dump_json().encode() + b"\n")
-                words.flush()
+    def say(word: Word) -> None:
+        words.write(word.model_dump_json().encode() + b"\n")
+        words.flush()
 
-    waiting = Timer(PATIENCE, lambda: say(watching.before_asking()))
+    def say_what_is_kept() -> None:
+        word = watching.before_asking()
+        with saying:
+            if word is not None and not has_asked.is_set():
+                say(word)
+
+    waiting = Timer(PATIENCE, say_what_is_kept)
     waiting.daemon = True
     waiting.start()
     while True:
         word = watching.look()
-        waiting.cancel()
-        say(word)
+        with saying:
+            has_asked.set()
+            say(word)
         time.sleep(PAUSE)
 
 

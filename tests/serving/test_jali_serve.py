@@ -46,7 +46,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> None:
 
 @dataclass
 class Registry:
-    """Of one folder: three versions of films.serving, the first of them champion."""
+    """Of one folder: two versions of films.serving, the first of them champion."""
 
     state: State
     client: Any
@@ -62,7 +62,7 @@ def registry(ratings: Ratings, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.chdir(tmp_path_factory.mktemp("serving"))
         state = prepare()
         releases = {}
-        for number in ("1", "2", "3"):
+        for number in ("1", "2"):
             version = published(candidate(), ratings, state)
             client = open_tracking(state)
             if number == "1":
@@ -163,14 +163,14 @@ def test_champions_change_forth_and_back_under_load_and_no_request_fails(registr
     load = Load(served.port)
     thread = Thread(target=load.run)
     thread.start()
-    for number in ("2", "1", "3"):
+    for number in ("2", "1", "2"):
         registry.promote(number)
         within(SECONDS, lambda number=number: load.versions()[-1:] == [number])
     load.over.set()
     thread.join()
     assert load.failures == []
     assert {status for status, _ in load.answers} == {200}
-    assert load.versions() == ["1", "2", "1", "3"]
+    assert load.versions() == ["1", "2", "1", "2"]
     for _, answer in load.answers:  # each from one release, and from all of it
         best = registry.releases[answer["model"]["version"]].recommend(AS_READ, 3)
         assert [(item["item"], item["title"], item["rating"]) for item in answer["items"]] == best
@@ -205,7 +205,7 @@ def test_without_mlflow_it_serves_on_finishes_what_is_asked_and_serves_again(
     try:
         within(SECONDS, lambda: not served.ask("/readyz")[1]["registry_in_touch"])
         status, answer = served.ask("/recommend", {"ratings": OWN})
-        assert (status, answer["model"]["version"]) == (200, "3")
+        assert (status, answer["model"]["version"]) == (200, "2")
         assert finished_though_stopped(served) == b"HTTP/1.1 200"
         assert served.process.wait(timeout=SECONDS) == 0
         again = start(registry.state.folder.parent)
@@ -259,9 +259,6 @@ def test_with_nobody_promoted_or_no_port_it_ends_with_a_sentence(tmp_path: Path)
         refused = clean(jali(tmp_path, "serve", "--port", port))
     assert refused.returncode == 3
     assert f"cannot listen at port {port}" in refused.stderr
-    down = clean(jali(tmp_path, "serve", "--port", "0", MLFLOW_TRACKING_URI="http://me:swordfish@127.0.0.1:1"))
-    assert down.returncode == 3
-    assert "swordfish" not in down.stderr
 
 
 @pytest.mark.parametrize(
