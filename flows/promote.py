@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, Valida
 
 from flows.exits import remember_termination
 from flows.names import of_a_source, source_name
-from flows.promote_view import decision_markdown, refusal, rollback_markdown
+from flows.promote_view import decision_markdown, outcome_line, refusal, rollback_line, rollback_markdown
 from flows.refusals import named_refusals
 from models.errors import NotPromoted, SpecError, quoted
 from models.index import RECOMMENDERS, first_problem
@@ -116,6 +116,11 @@ class Decision:
     champion: str = ""
     number: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """Of the flow's last state."""
+        return outcome_line(self)
+
 
 @dataclass(frozen=True)
 class RolledBack:
@@ -124,6 +129,11 @@ class RolledBack:
     source: str
     who: Who
     way: Way
+
+    @property
+    def sentence(self) -> str:
+        """Of the flow's last state."""
+        return rollback_line(self)
 
 
 RULES = {

@@ -319,9 +319,9 @@ def _label(item: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     """Whether it is a number that a double can hold; NaN and infinity are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return False
-    return bool(-1e300 < value < 1e300)
+    if isinstance(value, int | np.integer):
+        return not isinstance(value, bool) and abs(int(value)) < 10**300
+    return isinstance(value, float | np.floating) and bool(-np.inf < value < np.inf)
 
 
 def _largest(values: Array, n: int) -> Array:

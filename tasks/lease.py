@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from models.errors import JaliError, Refused
+from models.errors import AnotherRun, JaliError
 from tasks.ledger_book import Book
 from tasks.state import State
 
@@ -49,7 +49,7 @@ class Lease:
         """For as long again, from now.
 
         Raises:
-          Refused: it had ended, and somebody else has it or had it since.
+          AnotherRun: it had ended, and somebody else has it or had it since.
         """
         with self.book.beside() as connection:
             extended = (
@@ -59,7 +59,7 @@ class Lease:
             )
             is_ours = connection.execute(extended).rowcount == 1
         if not is_ours:
-            raise Refused(f"{self.name} took too long, and somebody else began it meanwhile. Look, and do it again.")
+            raise AnotherRun(f"{self.name} took too long, and somebody else began it meanwhile. Look, and do it again.")
 
     def give_back(self) -> None:
         with self.book.beside() as connection:
@@ -76,7 +76,7 @@ def lease(state: State, name: str, who: str, seconds: float = SECONDS) -> Iterat
       seconds: from now, or from when it is renewed.
 
     Raises:
-      Refused: somebody else holds it.
+      AnotherRun: somebody else holds it.
       EnvironmentFault: the ledger's database does not answer.
     """
     own = Lease(Book(state), name, uuid4().hex, seconds)
@@ -101,7 +101,7 @@ def _take(own: Lease, who: str) -> None:
             connection.execute(_leases.insert(), new)
     if held is not None and not is_free:
         since = datetime.fromtimestamp(held.since, UTC)
-        raise Refused(
+        raise AnotherRun(
             f"{own.name} is under way already: {held.who} began it at {since:%H:%M:%S} UTC. Nothing was changed. Wait "
             f"until it is done, {held.until - now:.0f} seconds at the most if it was killed, and look what came of it."
         )

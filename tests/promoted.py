@@ -13,18 +13,22 @@ from flows.run import bill
 from models.candidate import Candidate
 from models.index import make_recommender
 from models.privacy.specification import PrivacySpecification
-from tasks.gates import Offered
+from tasks.gates import Finding, Offered
+from tasks.lease import lease
 from tasks.ledger import Ledger
 from tasks.ledger_entries import Charge
-from tasks.promotion import open_offered
+from tasks.promotion import Aliases, Who, _aliases, open_offered, serve
 from tasks.publishing import publish
 from tasks.state import State, prepare
+from tasks.tracking import open_tracking
 from tasks.training import fit_private
 from tests.made_up import made_up_ratings
 
 NAME = "films.pdp-histogram"
 SERVING = "films.serving"
 N_RELEASED = 3
+WHO = Who("me", "2026-11-21 12:00:00 UTC", "because")
+FINDINGS = (Finding("verdict", "pass", "proven"), Finding("audit", "waived", "x" * 5000, "it was chance"))
 
 
 def candidate() -> Candidate:
@@ -55,12 +59,50 @@ def published_films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield state.folder
 
 
+@pytest.fixture(scope="session")
+def served_films(published_films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same; of films.serving version 2 is the champion, and 1 was before: copies of those of the same number."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        state = prepare()
+        copy_databases(published_films, state.folder)
+        for number in ("1", "2"):
+            promote(state, number)
+        yield state.folder
+
+
+def copy_databases(folder: Path, to: Path) -> None:
+    for name in ("mlflow.db", "ledger.db", "ledger.key"):
+        shutil.copyfile(folder / name, to / name)
+
+
 @pytest.fixture
 def films(published_films: Path, state: State) -> State:
     """A registry and a ledger of the test's own, with these versions; their files are everybody's."""
-    for name in ("mlflow.db", "ledger.db", "ledger.key"):
-        shutil.copyfile(published_films / name, state.folder / name)
+    copy_databases(published_films, state.folder)
     return state
+
+
+@pytest.fixture
+def served(served_films: Path, state: State) -> State:
+    """The same with a champion, and one before."""
+    copy_databases(served_films, state.folder)
+    return state
+
+
+def aliases_of(state: State) -> Aliases:
+    """What films.serving serves."""
+    return _aliases(open_tracking(state), "films")
+
+
+def promote(state: State, number: str, who: Who = WHO, findings: tuple[Finding, ...] = FINDINGS) -> str:
+    """What `jali promote` does once all gates were passed; returns the number of the copy."""
+    folder = state.folder.parent / "files"
+    shutil.rmtree(folder, ignore_errors=True)
+    with lease(state, "changing what films serves", who.name) as held:
+        return serve(offered(number, folder), findings, aliases_of(state), who, held)
 
 
 def offered(number: str, folder: Path) -> Offered:

@@ -19,12 +19,12 @@ from models.errors import EnvironmentFault, NotPromoted, Refused, SpecError
 from tasks.clean_process import CleanProcess
 from tasks.gates import GATES, Finding
 from tasks.lease import lease
-from tasks.promotion import LAST_REFUSAL, Aliases, Who, _aliases
+from tasks.promotion import LAST_REFUSAL, Aliases, Way, Who, require_servable
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tests import promoted
 from tests.command import clean, jali
-from tests.promoted import NAME, SERVING
+from tests.promoted import NAME, SERVING, aliases_of
 from tests.tasks.test_gates import Answering
 
 needs_mlflow = pytest.mark.slow  # its tables, and three publications
@@ -54,7 +54,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(flows.promote, "clean_process", no_process)
     monkeypatch.setattr(flows.promote, "load_gate", answers)
     for name in ("promote", "rollback"):
-        monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn)
+        monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn.__wrapped__)
     monkeypatch.setattr(flows.promote, "whole", lambda value: value)
     for name in [name for name in vars(flows.promote) if name.endswith("_task")]:
         monkeypatch.setattr(flows.promote, name, getattr(flows.promote, name).fn)
@@ -137,7 +137,7 @@ def test_the_newest_version_is_promoted_then_rolled_back_and_each_is_recorded(
     back = command("rollback", "--because", "it was worse")
     assert back.exit_code == 0, back.stderr
     assert f"{NAME}/1 is the champion of films again" in back.stdout
-    assert _aliases(open_tracking(films), "films") == Aliases("1", "2")
+    assert aliases_of(films) == Aliases("1", "2")
     titles = [markdown.splitlines()[0] for markdown in decisions]
     assert titles == [f"# {NAME}/1: promoted", f"# {NAME}/3: promoted", f"# {NAME}/1: rolled back to"]
     assert "- why: the first one" in decisions[0]
@@ -241,8 +241,9 @@ def test_mlflow_that_is_lost_is_an_environment_s_fault(
 
 
 @needs_mlflow
-def test_the_real_command_promotes_within_the_time_it_may_take(films: State, shared_prefect: str) -> None:
+def test_the_real_command_promotes_what_then_can_be_served(films: State, shared_prefect: str) -> None:
     outcome = clean(jali(films.folder.parent, "promote", "pdp-histogram", PREFECT_API_URL=shared_prefect))
     assert outcome.returncode == 0, outcome.stderr
     assert "a process without Jali loaded it" in " ".join(outcome.stdout.split())
-    assert _aliases(open_tracking(films), "films") == Aliases("1")
+    assert aliases_of(films) == Aliases("1")
+    require_servable("films", Way(Aliases(), "1", "", ""), films.folder / "files")  # loading it left its files alone

@@ -15,6 +15,7 @@ from models.errors import (
     InternalFault,
     JaliError,
     LedgerDoubted,
+    NotPromoted,
     SpecError,
     ValidationFailed,
 )
@@ -34,6 +35,7 @@ def ended_by(error: BaseException) -> State[Any]:
         (BudgetExceeded("why"), "Refused: budget"),
         (ValidationFailed(["why"]), "Refused: validation"),
         (AnotherRun("why"), "Refused: another run"),
+        (NotPromoted("why"), "Refused: promotion"),
         (LedgerDoubted("why"), "Refused"),
         (SpecError("why"), "Refused: settings"),
         (EnvironmentFault("why"), "Failed: environment"),

@@ -124,15 +124,22 @@ def test_a_run_that_was_killed_is_marked_by_the_next_and_one_that_is_alive_is_no
 def test_missed_runs_are_not_made_up_for_and_one_that_never_got_a_process_gives_its_turn_back(
     films: Path, client: SyncPrefectClient
 ) -> None:
-    waiting = begun(client, Pending())
-    assert state_of(client, begun(client, Pending())).type == StateType.CANCELLED
+    waiting = taken_by_a_worker(client)
+    assert state_of(client, waiting).type == StateType.PENDING
+    assert state_of(client, taken_by_a_worker(client)).type == StateType.CANCELLED
     for hours in (1, 2, 3):
         begun(client, Scheduled(scheduled_time=datetime.now(UTC) - timedelta(hours=hours)))
     later = begun(client, Scheduled(scheduled_time=datetime.now(UTC) + timedelta(hours=1)))
     assert deployments.take_over(here()) == 3
     assert state_of(client, waiting).type == StateType.CRASHED
     assert state_of(client, later).type == StateType.SCHEDULED
-    assert state_of(client, begun(client, Pending())).type == StateType.PENDING
+    assert state_of(client, taken_by_a_worker(client)).type == StateType.PENDING
+
+
+def taken_by_a_worker(client: SyncPrefectClient) -> Any:
+    one = begun(client, Scheduled())
+    client.set_flow_run_state(one.id, Pending())
+    return one
 
 
 def test_a_refusal_is_stored_by_name_and_sentence_and_nothing_of_the_error(

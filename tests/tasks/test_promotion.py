@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,35 +49,22 @@ from tasks.promotion import (
     way_back,
 )
 from tasks.publishing import published_version, take_back, versions_paid_by
-from tasks.registry import CHAMPION, PREVIOUS, RESERVATION, require_same_ledger
+from tasks.registry import CHAMPION, RESERVATION, require_same_ledger
 from tasks.released import newest_release
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.voiding import void
 from tests import promoted
-from tests.promoted import NAME, SERVING, offered
+from tests.promoted import FINDINGS, NAME, SERVING, WHO, aliases_of, offered, promote
 
 pytestmark = pytest.mark.slow  # MLflow's tables, and three publications
 
 films, published_films = promoted.films, promoted.published_films
-
-WHO = Who("me", "2026-11-21 12:00:00 UTC", "because")
-FINDINGS = (Finding("verdict", "pass", "proven"), Finding("audit", "waived", "x" * 5000, "it was chance"))
-
-
-def served(state: State) -> Aliases:
-    return promotion._aliases(open_tracking(state), "films")
+served, served_films = promoted.served, promoted.served_films
 
 
 def tags_of(state: State, number: str, name: str = SERVING) -> dict[str, str]:
     return dict(open_tracking(state).get_model_version(name, number).tags)
-
-
-def promote(state: State, number: str, who: Who = WHO, findings: tuple[Finding, ...] = FINDINGS) -> str:
-    folder = state.folder.parent / "files"
-    shutil.rmtree(folder, ignore_errors=True)
-    with lease(state, "changing what films serves", who.name) as held:
-        return serve(offered(number, folder), findings, served(state), who, held)
 
 
 def rolled_back(state: State, to: str | None = None, who: Who = WHO) -> Way:
@@ -86,7 +76,7 @@ def rolled_back(state: State, to: str | None = None, who: Who = WHO) -> Way:
 
 def test_the_champion_is_a_copy_that_says_what_it_is_and_who_made_it_so(films: State) -> None:
     assert promote(films, "1") == "1"
-    assert served(films) == Aliases("1", None)
+    assert aliases_of(films) == Aliases("1", None)
     tags, original = tags_of(films, "1"), tags_of(films, "1", NAME)
     assert original.items() <= tags.items()
     assert (tags[FROM], tags[REPLACES], tags[BY], tags[AT], tags[WHY]) == (f"{NAME}/1", "", "me", WHO.at, "because")
@@ -103,37 +93,34 @@ def test_the_champion_is_a_copy_that_says_what_it_is_and_who_made_it_so(films: S
 def test_what_was_champion_becomes_previous_and_a_rollback_changes_the_two(films: State) -> None:
     promote(films, "1")
     promote(films, "3")
-    assert served(films) == Aliases("2", "1")
+    assert aliases_of(films) == Aliases("2", "1")
     assert tags_of(films, "2")[REPLACES] == "1"
     later = Who("you", "2026-11-22 12:00:00 UTC", "it was worse")
     assert rolled_back(films, who=later) == Way(Aliases("2", "1"), "1", f"{NAME}/3", f"{NAME}/1")
-    assert served(films) == Aliases("1", "2")
+    assert aliases_of(films) == Aliases("1", "2")
     assert [tags_of(films, "2")[tag] for tag in ROLLED_BACK] == ["you", later.at, "it was worse"]
     rolled_back(films)
-    assert served(films) == Aliases("2", "1")
+    assert aliases_of(films) == Aliases("2", "1")
     assert not set(ROLLED_BACK) & set(tags_of(films, "2"))
 
 
-def test_a_version_that_was_served_before_is_not_copied_twice_and_says_what_holds_now(films: State) -> None:
-    promote(films, "1")
-    promote(films, "2")
-    rolled_back(films)
-    client = open_tracking(films)
+def test_a_version_that_was_served_before_is_not_copied_twice_and_says_what_holds_now(served: State) -> None:
+    rolled_back(served)
+    client = open_tracking(served)
     client.set_model_version_tag(NAME, "2", "audit.note", "noted since")
     client.set_model_version_tag(NAME, "2", LAST_REFUSAL, "{}")
     with_reason = Who("you", "later", "")
-    assert promote(films, "2", with_reason, FINDINGS[:1]) == "2"
-    assert served(films) == Aliases("2", "1")
-    tags = tags_of(films, "2")
+    assert promote(served, "2", with_reason, FINDINGS[:1]) == "2"
+    assert aliases_of(served) == Aliases("2", "1")
+    tags = tags_of(served, "2")
     assert (tags["audit.note"], tags[BY], tags[WHY]) == ("noted since", "you", "")
     assert not {f"{WAIVED}audit", LAST_REFUSAL, *ROLLED_BACK} & set(tags)
     assert len(client.search_model_versions(f"name = '{SERVING}'")) == 2
 
 
-def test_a_number_that_comes_again_is_another_version(films: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    promote(films, "1")
-    assert copy_that_serves(offered("1", films.folder / "a")) == "1"
-    assert copy_that_serves(offered("2", films.folder / "b")) is None
+def test_a_number_that_comes_again_is_another_version(served: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert copy_that_serves(offered("1", served.folder / "a")) == "1"
+    assert copy_that_serves(offered("3", served.folder / "b")) is None
     from mlflow import MlflowClient
 
     where = MlflowClient.get_model_version_download_uri
@@ -142,19 +129,22 @@ def test_a_number_that_comes_again_is_another_version(films: State, monkeypatch:
         "get_model_version_download_uri",
         lambda self, name, number: where(self, name, number) + ("" if name == SERVING else "/made/anew"),
     )
-    assert copy_that_serves(offered("1", films.folder / "c")) is None
+    assert copy_that_serves(offered("1", served.folder / "c")) is None
 
 
 # Cut off anywhere
 
 
-def copied(films: State, name: str, monkeypatch: pytest.MonkeyPatch) -> State:
-    """The same registry and ledger once more, and the working folder there."""
-    state = State(films.folder.parent / name / ".jali")
-    shutil.copytree(films.folder, state.folder)
-    monkeypatch.chdir(state.folder.parent)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return state
+@contextmanager
+def as_before(state: State) -> Iterator[None]:
+    """What the block does to the registry is taken back."""
+    with (
+        closing(sqlite3.connect(":memory:")) as before,
+        closing(sqlite3.connect(state.tracking_database)) as now,
+    ):
+        now.backup(before)
+        yield
+        before.backup(now)
 
 
 class Killed(BaseException):
@@ -192,7 +182,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 def what_answers(state: State) -> str:
     """Which version the champion is a copy of; its files are there."""
-    champion = served(state).champion
+    champion = aliases_of(state).champion
     assert champion is not None
     open_champion("films", state.folder.parent / "looked")[1].release.recommend({}, 3)  # type: ignore[union-attr]
     shutil.rmtree(state.folder.parent / "looked")
@@ -200,68 +190,57 @@ def what_answers(state: State) -> str:
 
 
 def test_a_promotion_that_is_killed_at_any_write_leaves_what_was_served_and_the_way_back(
-    films: State, monkeypatch: pytest.MonkeyPatch
+    served: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before: 2 is champion and 1 previous. However far the promotion of 3 came, a rollback then leads to what
     it should, and the promotion can be done again."""
-    promote(films, "1")
-    promote(films, "2")
-    for after in range(100):
-        state = copied(films, f"{after}", monkeypatch)
-        with monkeypatch.context() as patch:
-            cut_off(patch, after)
-            try:
-                promote(state, "3")
-            except Killed:
-                pass
-            else:
-                break
-        assert what_answers(state) == "2"
-        assert way_back("films", None).reached == f"{NAME}/1"
-        promote(state, "3")
-        assert what_answers(state) == "3"
-        assert way_back("films", None).reached == f"{NAME}/2"
-        assert len(open_tracking(state).search_model_versions(f"name = '{SERVING}'")) == 3
-    assert after == 5  # the registered model (it is there), copy, card, previous, champion
+    for after in range(5):  # the registered model (it is there), copy, card, previous, champion
+        with as_before(served):
+            with monkeypatch.context() as patch:
+                cut_off(patch, after)
+                with pytest.raises(Killed):
+                    promote(served, "3")
+            assert what_answers(served) == "2"
+            assert way_back("films", None).reached == f"{NAME}/1"
+            promote(served, "3")
+            assert what_answers(served) == "3"
+            assert way_back("films", None).reached == f"{NAME}/2"
+            assert len(open_tracking(served).search_model_versions(f"name = '{SERVING}'")) == 3
+    cut_off(monkeypatch, 5)
+    promote(served, "3")
 
 
 def test_a_rollback_that_is_killed_at_any_write_can_be_done_again(
-    films: State, monkeypatch: pytest.MonkeyPatch
+    served: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    promote(films, "1")
-    promote(films, "2")
-    for after in range(100):
-        state = copied(films, f"{after}", monkeypatch)
-        with monkeypatch.context() as patch:
-            cut_off(patch, after)
-            try:
-                rolled_back(state)
-            except Killed:
-                pass
-            else:
-                break
-        if what_answers(state) == "2":
-            assert rolled_back(state).reached == f"{NAME}/1"
-        assert served(state) == Aliases("1", "2")
-    assert after == 6  # replaces, three of who and why, previous, champion
+    for after in range(6):  # replaces, three of who and why, previous, champion
+        with as_before(served):
+            with monkeypatch.context() as patch:
+                cut_off(patch, after)
+                with pytest.raises(Killed):
+                    rolled_back(served)
+            assert what_answers(served) == "2"
+            assert rolled_back(served).reached == f"{NAME}/1"
+            assert aliases_of(served) == Aliases("1", "2")
+    cut_off(monkeypatch, 6)
+    rolled_back(served)
 
 
 def test_a_second_promotion_that_came_between_is_found_out(films: State) -> None:
     promote(films, "1")
-    before = served(films)
+    before = aliases_of(films)
     promote(films, "2")
     with lease(films, "changing what films serves", "me") as held, pytest.raises(Refused, match="changed meanwhile"):
         serve(offered("3", films.folder / "files"), FINDINGS, before, WHO, held)
     assert what_answers(films) == "2"
 
 
-def test_nothing_moves_once_the_lease_was_lost(films: State) -> None:
-    promote(films, "1")
-    with lease(films, "changing what films serves", "the slow", seconds=0.0) as slow:
-        promote(films, "2")
+def test_nothing_moves_once_the_lease_was_lost(served: State) -> None:
+    with lease(served, "changing what films serves", "the slow", seconds=0.0) as slow:
+        promote(served, "3")
         with pytest.raises(Refused, match="somebody else began it meanwhile"):
-            serve(offered("3", films.folder / "files"), FINDINGS, served(films), WHO, slow)
-    assert what_answers(films) == "2"
+            serve(offered("1", served.folder / "files"), FINDINGS, aliases_of(served), WHO, slow)
+    assert what_answers(served) == "3"
 
 
 # The way back
@@ -279,32 +258,27 @@ def test_without_anything_before_there_is_no_way_back(films: State) -> None:
         way_back("films", "7")
 
 
-def test_a_version_before_that_was_deleted_is_no_way_back_and_an_older_one_can_be_named(films: State) -> None:
-    for number in "123":
-        promote(films, number)
-    open_tracking(films).delete_model_version(SERVING, "2")
+def test_a_version_before_that_was_deleted_is_no_way_back_and_an_older_one_can_be_named(served: State) -> None:
+    promote(served, "3")
+    open_tracking(served).delete_model_version(SERVING, "2")
     with pytest.raises(Refused, match="or it was deleted"):
         way_back("films", None)
-    assert rolled_back(films, "1").reached == f"{NAME}/1"
-    assert served(films) == Aliases("1", "3")
+    assert rolled_back(served, "1").reached == f"{NAME}/1"
+    assert aliases_of(served) == Aliases("1", "3")
 
 
-def test_a_champion_that_was_deleted_is_no_hindrance(films: State) -> None:
-    promote(films, "1")
-    promote(films, "2")
-    open_tracking(films).delete_model_version(SERVING, "2")
-    assert served(films) == Aliases(None, "1")
-    rolled_back(films)
-    assert what_answers(films) == "1"
+def test_a_champion_that_was_deleted_is_no_hindrance(served: State) -> None:
+    open_tracking(served).delete_model_version(SERVING, "2")
+    assert aliases_of(served) == Aliases(None, "1")
+    rolled_back(served)
+    assert what_answers(served) == "1"
 
 
 @pytest.mark.parametrize("file", ["artifacts/release/items.safetensors", "artifacts/release/release.json", "MLmodel"])
 @pytest.mark.parametrize("damage", ["gone", "changed"])
 def test_no_rollback_to_files_that_are_gone_or_changed(
-    films: State, monkeypatch: pytest.MonkeyPatch, file: str, damage: str
+    served: State, monkeypatch: pytest.MonkeyPatch, file: str, damage: str
 ) -> None:
-    promote(films, "1")
-    promote(films, "2")
     downloaded = promotion._downloaded
 
     def damaged(name: str, number: str, folder: Path) -> Release:
@@ -316,10 +290,10 @@ def test_no_rollback_to_files_that_are_gone_or_changed(
             raise EnvironmentFault("its files are damaged.") from None
 
     way = way_back("films", None)
-    require_servable("films", way, films.folder / "good")
+    require_servable("films", way, served.folder / "good")
     monkeypatch.setattr(promotion, "_downloaded", damaged)
     with pytest.raises(Refused, match=r"would serve what does not work: .* The champion stays"):
-        require_servable("films", way, films.folder / "bad")
+        require_servable("films", way, served.folder / "bad")
 
 
 # What is found, and what is not
@@ -421,31 +395,28 @@ def test_a_charge_whose_version_is_served_cannot_be_voided_though_the_original_w
         void(films, ledger, lost.id, "nobody saw it")
 
 
-def test_a_ledger_that_lost_the_charge_of_what_is_served_is_doubted(films: State) -> None:
-    promote(films, "1")
-    open_tracking(films).delete_model_version(NAME, "1")
-    require_same_ledger("films", Ledger(films))
-    open_tracking(films).set_model_version_tag(SERVING, "1", RESERVATION, "unknown")
+def test_a_ledger_that_lost_the_charge_of_what_is_served_is_doubted(served: State) -> None:
+    open_tracking(served).delete_model_version(NAME, "1")
+    require_same_ledger("films", Ledger(served))
+    open_tracking(served).set_model_version_tag(SERVING, "1", RESERVATION, "unknown")
     with pytest.raises(Refused, match="that this ledger does not know"):
-        require_same_ledger("films", Ledger(films))
+        require_same_ledger("films", Ledger(served))
 
 
 @pytest.mark.parametrize("how", ["version", "taken back"])
-def test_what_is_served_still_answers_when_its_original_is_deleted(films: State, how: str) -> None:
-    promote(films, "1")
-    reservation = tags_of(films, "1", NAME)[RESERVATION]
-    client = open_tracking(films)
+def test_what_is_served_still_answers_when_its_original_is_deleted(served: State, how: str) -> None:
+    reservation = tags_of(served, "2", NAME)[RESERVATION]
+    client = open_tracking(served)
     if how == "version":
-        client.delete_model_version(NAME, "1")
+        client.delete_model_version(NAME, "2")
     else:
         take_back(client, "films", "pdp-histogram", reservation)
-    aliases, champion = open_champion("films", films.folder / "champion")
-    assert aliases.champion == "1"
+    aliases, champion = open_champion("films", served.folder / "champion")
+    assert aliases.champion == "2"
     assert champion is not None
     assert champion.release is not None
-    assert champion.origin == f"{NAME}/1"
+    assert champion.origin == f"{NAME}/2"
     import mlflow
 
     model = mlflow.pyfunc.load_model(f"models:/{SERVING}@{CHAMPION}")
     assert len(model.predict([{"ratings": [], "n": 3}])["items"][0]) == 3
-    assert PREVIOUS not in client.get_registered_model(SERVING).aliases
