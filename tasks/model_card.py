@@ -28,7 +28,10 @@ LONGEST_SAID = 300
 SPARE = ("Use", "Limits", "Accuracy", "Promotion", "Audits")
 """What a card that is too long goes without, in this order."""
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]#!~|]|(?<!\w)@|:(?=\w+:))")
+SPECIAL = re.compile(r"[\\`*_{}\[\]#!~|]")
+ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", "@": "&#64;"})
+"""Where a backslash is shown as one by MLflow."""
+EMOJI = re.compile(r"(?<!\d):(?=\S+?:)")
 
 IS_ITEMS = "What left is a matrix of items: it holds no user, and whoever asks it brings their own ratings."
 LIMITS = (
@@ -167,4 +170,5 @@ def plain(text: str, most: int = LONGEST) -> str:
     """`text` in one line that Markdown shows as it is written: no link, picture, heading or emoji of anybody's."""
     line = " ".join(text.split())
     line = line if len(line) <= most else f"{line[: most - 1]}…"
-    return SPECIAL.sub(r"\\\1", line.replace("&", "&amp;").replace("<", "&lt;"))
+    escaped = SPECIAL.sub(r"\\\g<0>", line).translate(ENTITIES)
+    return EMOJI.sub("&#58;", escaped)
