@@ -382,6 +382,9 @@ def roll_back(source: str, way: Way, who: Who, lease: Lease) -> None:
         _move(client, source, way.before, Aliases(way.to, left), lease)
         for key in client.get_model_version(name, way.to).tags.keys() & set(ROLLED_BACK):
             client.delete_model_version_tag(name, way.to, key)
+        for number in filter(None, (way.to, left)):
+            with suppress(EnvironmentFault):  # what is taken back may be damaged, which may be why
+                refresh_card(client, name, number)
 
 
 @contextmanager

@@ -90,6 +90,10 @@ def test_the_champion_is_a_copy_that_says_what_it_is_and_who_made_it_so(films: S
     assert "jali rollback" in open_tracking(films).get_registered_model(SERVING).description
 
 
+def card_of(state: State, number: str) -> str:
+    return str(open_tracking(state).get_model_version(SERVING, number).description)
+
+
 def test_what_was_champion_becomes_previous_and_a_rollback_changes_the_two(films: State) -> None:
     promote(films, "1")
     promote(films, "3")
@@ -99,8 +103,10 @@ def test_what_was_champion_becomes_previous_and_a_rollback_changes_the_two(films
     assert rolled_back(films, who=later) == Way(Aliases("2", "1"), "1", f"{NAME}/3", f"{NAME}/1")
     assert aliases_of(films) == Aliases("1", "2")
     assert [tags_of(films, "2")[tag] for tag in ROLLED_BACK] == ["you", later.at, "it was worse"]
+    assert "it was worse" in card_of(films, "2")
     rolled_back(films)
     assert aliases_of(films) == Aliases("2", "1")
+    assert "it was worse" not in card_of(films, "2")
     assert not set(ROLLED_BACK) & set(tags_of(films, "2"))
 
 
