@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latency import PORT, PROGRAMS, load, pinned, requests, serving
+from latency import LOAD_CORE, PORT, PROGRAMS, jali, load, pinned, requests, serving
 
 SOURCE = "films"
 OF_SOURCE = ["--source", SOURCE]
@@ -53,20 +51,6 @@ def steps() -> list[Step]:
         Step("rollback", ["rollback"], 0),
         Step("rollback, and there again", ["rollback"], 0),
     ]
-
-
-def jali(*arguments: str, ends_with: int = 0, **environment: str) -> str:
-    """The command; returns the last line it says."""
-    done = subprocess.run(  # noqa: S603 - our own program, by absolute path
-        [str(PROGRAMS / "jali"), *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != ends_with:
-        sys.exit(f"jali {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return (done.stderr if ends_with else done.stdout).strip().splitlines()[-1]
 
 
 def write_sample() -> None:
@@ -112,26 +96,25 @@ def file_of(version: str, name: str) -> Path:
     return found
 
 
-async def under_load(rate: float, messages: list[bytes]) -> None:
+def under_load(rate: float, messages: list[bytes]) -> None:
     """Every step with requests going on, one after another."""
-    print("| command | seconds | ends with | requests answered | failed | p50 ms | p99 ms | max ms |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| command | seconds | ends with | answered | failed | p50 ms | p99 ms | max ms |")
+    print("|" + " --- |" * 8)
     said = []
     for step in steps():
-        done = asyncio.Event()
-        began = time.perf_counter()
-        measuring = asyncio.create_task(load(messages, rate, until=done))
-        say = await asyncio.to_thread(jali, *step.arguments, *OF_SOURCE, ends_with=step.ends_with, **step.environment)
-        seconds = time.perf_counter() - began
-        await asyncio.sleep(2)  # until the server has the new champion
-        done.set()
-        _, _, row = (await measuring).row("", rate).split("|", 2)
-        answered, failed, *times = [cell.strip() for cell in row.split("|")[1:-1]]
-        print(
-            f"| {step.what} | {seconds:.1f} | {step.ends_with} | {answered} | {failed} | {' | '.join(times)} |",
-            flush=True,
-        )
-        said.append(f"- {step.what}: {say}")
+        seconds = 0.0
+
+        async def take(step: Step = step) -> None:
+            nonlocal seconds
+            began = time.perf_counter()
+            command = [*step.arguments, *OF_SOURCE]
+            say = await asyncio.to_thread(jali, *command, ends_with=step.ends_with, **step.environment)
+            seconds = time.perf_counter() - began
+            said.append(f"- {step.what}: {say}")
+            await asyncio.sleep(3)  # until the server has the new champion
+
+        measured = asyncio.run(load(messages, rate, take()))
+        print(measured.row(step.what, f"{seconds:.1f}", step.ends_with), flush=True)
     print("\n" + "\n".join(said))
 
 
@@ -144,8 +127,8 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = folder
         prepare()
         own = [str(PROGRAMS / "jali"), "serve", *OF_SOURCE, "--port", str(PORT)]
-        with serving(own, "/readyz"), pinned(1):
-            asyncio.run(under_load(arguments.rate, requests("/recommend", for_mlflow=False)))
+        with serving(own, "/readyz"), pinned(LOAD_CORE):
+            under_load(arguments.rate, requests("/recommend", for_mlflow=False))
         os.chdir("/")
 
 

@@ -9,7 +9,8 @@ from rich.table import Table
 from models.audit.claim import MOST_RUNS
 from models.errors import EnvironmentFault, Refused
 from tasks.audit_history import EXCEEDED, UNCLAIMED, WITHIN, told, told_share
-from tasks.auditing import AUDITS, Subject, Trial
+from tasks.auditing import Subject, Trial
+from tasks.views import AUDITS
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LOOKS_SECONDS = 1.0
 """Between two looks at what ended."""
+MOST_UNANSWERED = 30
+"""In a row; then Prefect's server is lost."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +160,19 @@ def _work(state: State, *, is_ours: bool) -> None:
     address = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
     known: set[str] = set()
     waiting: set[str] = set()
+    n_unanswered = 0
     began = datetime.now(UTC)
     with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
         while is_there():
             mark_killed(state, "the next run")
-            for one in ended_since(began, known):
+            try:
+                ended, n_unanswered = ended_since(began, known), 0
+            except EnvironmentFault:  # a busy machine; the runs go on without us
+                ended, n_unanswered = [], n_unanswered + 1
+                if n_unanswered > MOST_UNANSWERED:
+                    raise
+            for one in ended:
                 known.add(one.id)
                 if not (one.was_skipped and one.source in waiting):  # said once, until the run that is at work ends
                     typer.echo(f"{one.at:%H:%M:%S} {one.source}: {one.state}. {one.sentence}".rstrip())

@@ -33,13 +33,10 @@ from tasks.released import release_of
 from tasks.state import current_state
 from tasks.tracking import NOTE, as_params, experiment_id, open_tracking
 from tasks.unstored import unstored_task
-from tasks.views import AUDITS_VIEWS
+from tasks.views import AUDITS, AUDITS_VIEWS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-AUDITS = "audits"
-"""The experiment; flows/names.py keeps it from being a source's."""
 
 AUDITS_NOTE = (
     "Audits: attempts to show that a recommender loses more than it claims. Each run fitted made-up ratings many "

@@ -212,12 +212,26 @@ def _require_published(offered: Offered, own: Sequence[Entry]) -> None:
             "Delete the version if nobody can have seen it, and release anew."
         )
     promise = _promise(offered)
-    paid_for = (charge.source, charge.recommender, charge.outcome, charge.verdict)
-    if paid_for != (offered.source, offered.recommender, f"version {offered.number}", promise.verdict):
+    stated = (promise.verdict, promise.epsilon, promise.delta, promise.unit, promise.relation)
+    is_of = (charge.source, charge.recommender, charge.outcome)
+    is_this = is_of == (offered.source, offered.recommender, f"version {offered.number}")
+    if not is_this or _as_charged(own) != (*stated, _paid(offered) is not None):
         raise Unwaivable(
-            f"the ledger has its charge as one for {charge.outcome} of {shown(charge.source)}.{charge.recommender}, "
-            f"{charge.verdict}: somebody changed the version's tag {RESERVATION}, or its files. Restore it."
+            f"it was not this that was paid for: the ledger has its charge as one for {charge.outcome} of "
+            f"{shown(charge.source)}.{charge.recommender}, {charge.verdict}, and what it cost. Somebody changed the "
+            f"version's tag {RESERVATION}, or its release.json: restore it."
         )
+
+
+def _as_charged(own: Sequence[Entry]) -> tuple[Any, ...]:
+    """What the sealed rows of one bill say that a release promises: verdict, epsilon and so on, whether it has metrics.
+
+    Of the charges of a batch with corrections the largest is what it promises.
+    """
+    of_release = [entry for entry in own if entry.purpose != "private metrics"]
+    most = max(of_release, key=lambda entry: entry.claimed_epsilon or 0.0)
+    with_metrics = len(of_release) < len(own)
+    return most.verdict, most.claimed_epsilon, most.delta, most.unit, most.relation, with_metrics
 
 
 def _require_nobody_withdrew(offered: Offered, own: Sequence[Entry], entries: Sequence[Entry]) -> None:

@@ -28,7 +28,10 @@ LONGEST_SAID = 300
 SPARE = ("Use", "Limits", "Accuracy", "Promotion", "Audits")
 """What a card that is too long goes without, in this order."""
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]#!~|]|(?<!\w)@|:(?=\w+:))")
+SPECIAL = re.compile(r"[\\`*_{}\[\]#!~|]")
+ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", "@": "&#64;"})
+"""Where a backslash is shown as one by MLflow."""
+EMOJI = re.compile(r"(?<!\d):(?=\S+?:)")
 
 IS_ITEMS = "What left is a matrix of items: it holds no user, and whoever asks it brings their own ratings."
 LIMITS = (
@@ -115,18 +118,26 @@ def _audits(recommender: str, source: str, tags: Mapping[str, str]) -> str:
 
 def _promotion(tags: Mapping[str, str]) -> str:
     """What the tags promotion.* say; empty where it was not promoted."""
-    said = {name.removeprefix("promotion."): plain(text, LONGEST_SAID) for name, text in tags.items() if text}
-    if "promotion.by" not in tags:
+    start = "promotion."
+    said = {
+        name.removeprefix(start): plain(text, LONGEST_SAID) for name, text in tags.items() if name.startswith(start)
+    }
+    if not said.get("by"):
         return ""
-    head = f"By {said['by']}, {said.get('at', '')}".rstrip(", ")
-    lines = [f"{head}: {said['why']}" if "why" in said else head]
+    lines = [_decision("Promoted", said, "")]
+    lines += [f"Copied from {said['from']}."] if said.get("from") else []
+    lines += [f"Took the place of version {said['replaces']}."] if said.get("replaces") else []
     lines += [
-        f"{label} {said[name]}" for name, label in (("from", "Copied from"), ("replaces", "Replaced")) if name in said
+        f"Waived `{name.removeprefix('waived.')}`: {why}" for name, why in said.items() if name.startswith("waived.")
     ]
-    lines += [
-        f"Waived `{name.removeprefix('waived.')}`: {text}" for name, text in said.items() if name.startswith("waived.")
-    ]
-    return _bullets([*lines, *([said["condition"]] if "condition" in said else [])])
+    lines += [_decision("Taken back", said, "rolled_back_")] if said.get("rolled_back_by") else []
+    return _bullets([*lines, *([said["condition"]] if said.get("condition") else [])])
+
+
+def _decision(what: str, said: Mapping[str, str], of: str) -> str:
+    by, at, why = (said.get(f"{of}{name}") for name in ("by", "at", "why"))
+    when, because = f" on {at}" if at else "", f": {why}" if why else ""
+    return f"{what} by {by}{when}{because}"
 
 
 def _use(name: str, recommender: str, source: str) -> str:
@@ -159,4 +170,5 @@ def plain(text: str, most: int = LONGEST) -> str:
     """`text` in one line that Markdown shows as it is written: no link, picture, heading or emoji of anybody's."""
     line = " ".join(text.split())
     line = line if len(line) <= most else f"{line[: most - 1]}…"
-    return SPECIAL.sub(r"\\\1", line.replace("&", "&amp;").replace("<", "&lt;"))
+    escaped = SPECIAL.sub(r"\\\g<0>", line).translate(ENTITIES)
+    return EMOJI.sub("&#58;", escaped)

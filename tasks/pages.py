@@ -12,7 +12,7 @@ from tasks.guard import guarded
 from tasks.registry import serving_name
 from tasks.state import State
 from tasks.tracking import open_tracking
-from tasks.views import charts_page, query, table_page
+from tasks.views import AUDITS, charts_page, query, table_page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -87,6 +87,8 @@ def _pages(client: MlflowClient, source: str, runs: list[Run]) -> dict[str, str]
         pages["versions"] = "#/models?" + query(searchInput=f"tags.source = '{source}'")
     if client.search_registered_models(f"name = '{serving_name(source)}'"):
         pages["serving"] = f"#/models/{quote(serving_name(source), safe='')}"
+    if audits := client.get_experiment_by_name(AUDITS):
+        pages["audits"] = table_page(audits.experiment_id)
     return pages
 
 

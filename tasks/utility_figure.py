@@ -172,16 +172,18 @@ def _draw_panel(axes: Axes, points: Sequence[Point], colours: Mapping[str, str])
     for name in dict.fromkeys(point.series for point in points):
         line = sorted((p.epsilon or 0.0, p.rmse) for p in points if p.series == name and not p.is_personal)
         axes.plot(*zip(*line, strict=True), color=colours[name], linewidth=0.8, alpha=0.5) if line else None
+    alike: dict[tuple[str, str, bool], list[Point]] = {}
     for point in points:
-        assert point.epsilon is not None
-        colour = colours[point.series]
-        spread = [[max(point.rmse - point.low, 0.0)], [max(point.high - point.rmse, 0.0)]]
-        face = "white" if point.is_personal else colour
-        axes.errorbar(
-            point.epsilon, point.rmse, yerr=spread, fmt=MARKERS[point.verdict], color=colour, capsize=3, mfc=face
-        )
-        if point.is_personal:
-            axes.plot([max(point.least, low), point.epsilon], [point.rmse] * 2, ":", color=colour, linewidth=1.2)
+        alike.setdefault((point.series, point.verdict, point.is_personal), []).append(point)
+        if point.is_personal and point.epsilon:
+            ends_of_own = [max(point.least, low), point.epsilon]
+            axes.plot(ends_of_own, [point.rmse] * 2, ":", color=colours[point.series], linewidth=1.2)
+    for (name, verdict, is_personal), group in alike.items():
+        rmse = [point.rmse for point in group]
+        spread = [[max(p.rmse - p.low, 0.0) for p in group], [max(p.high - p.rmse, 0.0) for p in group]]
+        at, colour = [point.epsilon or 0.0 for point in group], colours[name]
+        face = "white" if is_personal else colour
+        axes.errorbar(at, rmse, yerr=spread, fmt=MARKERS[verdict], color=colour, capsize=3, mfc=face)
     if len(points) <= MOST_NUMBERS:
         _write_numbers(axes, points, colours)
 

@@ -18,6 +18,9 @@ TABLE, CHARTS = "jali", "jali-charts"
 """What the views are called."""
 VIEW_TAG = "mlflow.sharedViewState."
 
+AUDITS = "audits"
+"""The experiment of all sources' audits; flows/names.py keeps it from being a source's."""
+
 NEWEST_FIRST = {"orderByKey": "attributes.start_time", "orderByAsc": False}
 """So that what was run together stands together."""
 

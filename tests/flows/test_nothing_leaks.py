@@ -236,6 +236,12 @@ def assert_releases_hold_nothing_unpaid(work: Path) -> None:
         ]
         assert len(runs) == len([promise for promise in promises if promise.verdict != "none"])
         assert database.execute("SELECT * FROM datasets").fetchall() == []
+        cards = [card for (card,) in database.execute("SELECT description FROM model_versions").fetchall()]
+    assert len(cards) == len(runs)
+    assert all("No accuracy is stated" in card and not re.search("RMSE|MAE|NDCG", card) for card in cards)
+    figures = work / ".jali" / "artifacts"
+    assert list((figures / "films.csv").rglob("privacy_utility.png"))
+    assert not list((figures / "films.csv.releases").rglob("privacy_utility.png"))
 
 
 def test_a_run_that_leaks_is_found_out(tmp_path: Path) -> None:

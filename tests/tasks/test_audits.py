@@ -22,10 +22,11 @@ from models.release import RELEASE_FILE
 from tasks import auditing, audits
 from tasks.audit_figure import least_misses
 from tasks.audit_history import HISTORY, LONGEST, History, told_share
-from tasks.auditing import AUDITS, Trial, Version, find_version, log_audit, released_subject
+from tasks.auditing import Trial, Version, find_version, log_audit, released_subject
 from tasks.audits import entry_of, note_audit, require_not_exceeded
 from tasks.state import State
 from tasks.tracking import open_tracking
+from tasks.views import AUDITS
 from tests.audited import made_up_registry, subject, trial
 
 registry = made_up_registry
@@ -364,8 +365,8 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no JSON": (lambda document: "{", "could not be read as a release"),
     "newer": (lambda document: {**document, "format": 99}, "a newer Jali wrote it. Upgrade"),
     "nothing about it": (lambda document: {**document, "about": {}}, "does not say what was released"),
-    "a list about it": (lambda document: {**document, "about": ["x"]}, "does not say what was released"),
-    "no scale": (lambda document: {**document, "scale": {"low": 5, "high": 1, "step": 1}}, "does not say what was"),
+    "a list about it": (lambda document: {**document, "about": ["x"]}, "could not be read as a release"),
+    "no scale": (lambda document: {**document, "scale": {"low": 5, "high": 1, "step": 1}}, "could not be read as a"),
     "unknown setting": (lambda document: spoilt(document, settings={"warp": 9}), "a newer one released it"),
     "unknown recommender": (lambda document: spoilt(document, recommender="magic"), "a newer one released it"),
     "another recommender": (

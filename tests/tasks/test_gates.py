@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flows.batches import batch_bill
+from models.batch import BatchKind
 from models.errors import EnvironmentFault, Refused
 from models.privacy.budget import Budget
 from models.privacy.guarantee import Guarantee
@@ -237,8 +239,43 @@ def test_a_charge_that_did_not_end_in_a_publication_cannot_be_waived(
 
 def test_one_version_cannot_live_on_another_s_charge(good: Offered, films: State, tmp_path: Path) -> None:
     another = offered("2", tmp_path)
-    with pytest.raises(Unwaivable, match=r"as one for version 2 of films.pdp-histogram, proven"):
+    with pytest.raises(Unwaivable, match=r"as one for version 2 of films.pdp-histogram, proven, and"):
         budget_gate(with_tags(good, ledger__reservation=another.tags[RESERVATION]))
+
+
+@pytest.mark.parametrize(
+    "claim", [{"epsilon": 0.5}, {"delta": 1e-9}, {"unit": "user"}, {"relation": "replace_value"}], ids=str
+)
+def test_files_and_tags_that_promise_more_than_was_paid_for_are_never_promoted(
+    good: Offered, films: State, claim: dict[str, Any]
+) -> None:
+    """Who may write both deceives the verdict, and not the ledger, whose rows are sealed."""
+    better = promising(good, "proven", **claim)
+    assert verdict_gate(better)
+    with pytest.raises(Unwaivable, match="it was not this that was paid for"):
+        budget_gate(better)
+
+
+def test_accuracy_that_was_not_paid_for_is_found_out_by_the_ledger(good: Offered, films: State) -> None:
+    with pytest.raises(Unwaivable, match="it was not this that was paid for"):
+        budget_gate(paid(good, 0.1, 0.2))
+
+
+@pytest.mark.parametrize("kind", ["fresh", "corrected", "withdrawal"])
+@pytest.mark.parametrize("metrics", [False, True])
+def test_a_batch_promises_what_its_bill_says(good: Offered, films: State, kind: BatchKind, metrics: bool) -> None:
+    chosen = candidate()
+    promise = chosen.recommender.guarantee(chosen.specification, public_catalogue=True, batch=kind)
+    told = promising(good, "proven", **promise.model_dump(mode="json", exclude={"verdict"}))
+    (charge,) = bill_of(chosen)
+    bill = batch_bill(dataclasses.replace(charge, guarantee=promise), chosen.specification, kind)
+    if metrics:
+        told = paid(told, 0.1, 0.2)
+        bill = (*bill, dataclasses.replace(charge, purpose="private metrics"))
+    (reservation,) = Ledger(films).reserve([bill])
+    reservation.commit(chosen.name, bill[0].event, charge.event if metrics else None)
+    reservation.published("version 1")
+    assert "paid for" in budget_gate(with_tags(told, ledger__reservation=reservation.id))
 
 
 @pytest.mark.parametrize("tag", [RESERVATION, LEDGER, HEAD])

@@ -32,8 +32,8 @@ PROMOTED = {
     "promotion.by": "ada",
     "promotion.at": "2026-11-21 22:00 UTC",
     "promotion.why": "the <b>best</b> so far, [see](http://evil.example)",
-    "promotion.from": "films.pdp-histogram v3",
-    "promotion.replaces": "films.pdp-histogram v1",
+    "promotion.from": "films.pdp-histogram/3",
+    "promotion.replaces": "1",
     "promotion.waived.metric": "none was paid for",
     "promotion.condition": "that this version was chosen may depend on internal figures",
 }
@@ -105,13 +105,23 @@ def test_a_card_says_how_audits_of_it_ended() -> None:
 
 def test_a_card_of_what_is_served_says_who_promoted_it_and_why_and_shows_their_words_as_written() -> None:
     said = card(about(), {**PUBLISHED, **PROMOTED}, "films.serving")
-    assert "By ada, 2026-11-21 22:00 UTC: the &lt;b>best&lt;/b> so far, \\[see\\](http://evil.example)" in said
-    assert "- Copied from films.pdp-histogram v3" in said
-    assert "- Replaced films.pdp-histogram v1" in said
+    assert (
+        "Promoted by ada on 2026-11-21 22:00 UTC: the &lt;b>best&lt;/b> so far, \\[see\\](http://evil.example)" in said
+    )
+    assert "- Copied from films.pdp-histogram/3." in said
+    assert "- Took the place of version 1." in said
     assert "- Waived `metric`: none was paid for" in said
     assert "- that this version was chosen may depend on internal figures" in said
+    assert "Taken back" not in said
     assert "jali serve --source films" in said
     assert 'load_model("models:/films.serving@champion")' in said
+
+
+def test_a_card_says_that_a_promotion_was_taken_back() -> None:
+    back = {"promotion.rolled_back_by": "bob", "promotion.rolled_back_why": "worse"}
+    assert "- Taken back by bob: worse" in card(about(), {**PUBLISHED, **PROMOTED, **back}, "films.serving")
+    bare = {**PUBLISHED, "promotion.by": "ada", "promotion.why": "", "promotion.replaces": ""}
+    assert "### Promotion\n\n- Promoted by ada\n\n" in card(about(), bare, "films.serving")
 
 
 def test_the_levels_that_were_declared_are_on_the_card() -> None:
@@ -142,8 +152,8 @@ def test_a_release_of_a_recommender_that_this_jali_does_not_know_has_a_card() ->
         ("<img src=x>", "&lt;img src=x>"),
         ("# Title", "\\# Title"),
         ("| a | b |", "\\| a \\| b \\|"),
-        ("@somebody and a@b", "\\@somebody and a@b"),
-        (":tada: at 12:30", "\\:tada: at 12:30"),
+        ("@somebody", "&#64;somebody"),
+        (":tada: at 12:30:15 UTC: why", "&#58;tada: at 12:30:15 UTC: why"),
         ("one\n\n- two", "one - two"),
         ("&#60;", "&amp;\\#60;"),
         ("`x` \\", "\\`x\\` \\\\"),

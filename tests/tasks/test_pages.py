@@ -63,9 +63,10 @@ def test_releases_versions_and_what_is_served_have_pages_where_there_are_such(st
     client = open_tracking(state)
     experiment_id(client, "my films.releases", "about", state, RELEASES_VIEWS)
     client.create_registered_model("my films.serving", tags={"source": "my films"})
+    client.create_experiment("audits")
     found = pages_of(state, None)
     assert found is not None
-    assert list(found.pages) == ["runs", "charts", "releases", "versions", "serving"]
+    assert list(found.pages) == ["runs", "charts", "releases", "versions", "serving", "audits"]
     assert asked(found.pages["versions"])["searchInput"] == ["tags.source = 'my films'"]
     assert found.pages["serving"] == "#/models/my%20films.serving"
     assert not any(" " in page for page in found.pages.values())

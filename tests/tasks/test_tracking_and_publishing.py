@@ -184,7 +184,7 @@ def test_the_card_of_a_version_follows_its_tags_and_that_of_a_copy_its_own(ratin
     client.set_model_version_tag("films.serving", "1", "promotion.by", "ada")
     refresh_card(client, "films.serving", "1")
     served = client.get_model_version("films.serving", "1").description
-    assert "- By ada" in served
+    assert "- Promoted by ada" in served
     assert "models:/films.serving@champion" in served
     assert client.get_model_version("films.pdp-histogram", number).description == source.description
 

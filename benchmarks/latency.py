@@ -1,13 +1,13 @@
 """How fast the champion answers: `jali serve` beside MLflow's own scoring server, each on one core.
 
-    python benchmarks/serving.py FOLDER [--rate 200] [--seconds 30] [--mlflow-rate 20]
+    python benchmarks/latency.py FOLDER [--rate 200] [--seconds 30] [--mlflow-rate 20]
 
-FOLDER holds MovieLens 1M (ratings.csv.gz, movies.dat). `jali run` releases pdp-histogram twice at epsilon = 1 and
-`jali promote` promotes both. Then each server has the first core and the load generator the second, at real-time
-priority where that is allowed, so that what else the machine does counts for neither. Requests with 20
-own ratings are sent at fixed times, whatever became of those before, and latency counts from the time at which a
-request was due: a server that stalls is charged for all that it kept waiting. An error is anything but a 200 within ten
-seconds. In the last part champions are changed by `jali rollback` meanwhile.
+FOLDER holds MovieLens 1M (ratings.csv.gz, movies.dat). `jali run` releases pdp-histogram at epsilon = 1 and
+`jali promote` promotes it. Then each server has the first core and the load generator the second, at
+real-time priority where that is allowed: what else the machine does counts for neither. Requests with 20 own
+ratings are sent at fixed times, whatever became of those before, and latency counts from the time at which a request
+was due: a server that stalls is charged for all that it kept waiting. An error is anything but a 200 within ten
+seconds. `promotion.py` changes champions meanwhile.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -43,15 +44,17 @@ class Measured:
     latencies: list[float] = field(default_factory=list)
     errors: int = 0
 
-    def row(self, what: str, rate: float) -> str:
+    def row(self, *what: object) -> str:
+        """Of a table: `what` it is, how many were answered and how many not, and how fast."""
         p50, p99 = np.percentile(self.latencies or [np.nan], [50, 99])
         worst = max(self.latencies, default=np.nan)
-        return f"| {what} | {rate:g} | {len(self.latencies):,} | {self.errors} | {p50:.2f} | {p99:.2f} | {worst:.1f} |"
+        cells = [*what, f"{len(self.latencies):,}", self.errors, f"{p50:.2f}", f"{p99:.2f}", f"{worst:.1f}"]
+        return f"| {' | '.join(map(str, cells))} |"
 
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Whatever is started in the block runs on this core and, where we may, before other people's programs."""
+    """Whatever is started in the block runs on this core and, where that is allowed, before all other programs."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     with suppress(PermissionError):
@@ -64,23 +67,30 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def at_leisure() -> None:
+    """Run as other programs do."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def released(data: Path) -> None:
-    """Two releases of the ratings, both promoted, in the working folder."""
+    """A release of the ratings, promoted, in the working folder."""
     ratings = ["--ratings", str(data / "ratings.csv.gz"), "--items", str(data / "movies.dat"), "--scale", "1:5:1"]
-    for _ in range(2):
-        jali("run", *ratings, "--source", SOURCE, "--recommenders", RECOMMENDER, "--epsilon", "1", "--folds", "2")
-        jali("promote", RECOMMENDER, "--source", SOURCE)
+    jali("run", *ratings, "--source", SOURCE, "--recommenders", RECOMMENDER, "--epsilon", "1", "--folds", "2")
+    jali("promote", RECOMMENDER, "--source", SOURCE)
 
 
-def jali(*arguments: str) -> None:
+def jali(*arguments: str, ends_with: int = 0, **environment: str) -> str:
+    """The command, for which no request has to wait; returns the last line of its answer, or of its complaint."""
     done = subprocess.run(  # noqa: S603 - ourselves
-        [str(PROGRAMS / "jali"), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+        ["/usr/bin/nice", "-n", "19", str(PROGRAMS / "jali"), *arguments],
+        preexec_fn=at_leisure,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    if done.returncode:
-        sys.exit(done.stderr.decode())
+    if done.returncode != ends_with:
+        sys.exit(f"jali {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return (done.stderr if ends_with else done.stdout).strip().splitlines()[-1]
 
 
 @contextmanager
@@ -135,8 +145,8 @@ def requests(path: str, *, for_mlflow: bool) -> list[bytes]:
     return made
 
 
-async def load(messages: list[bytes], rate: float, seconds: float, meanwhile: list[list[str]]) -> Measured:
-    """Send them in turn, `rate` a second, at least until `meanwhile`, commands run one after another, is over."""
+async def load(messages: list[bytes], rate: float, meanwhile: Coroutine[Any, Any, None]) -> Measured:
+    """Send them in turn, `rate` a second, until `meanwhile` has come to its end."""
     measured, free = Measured(), []
 
     async def one(at: float, message: bytes) -> None:
@@ -153,16 +163,15 @@ async def load(messages: list[bytes], rate: float, seconds: float, meanwhile: li
         else:
             measured.errors += 1
 
-    changing = asyncio.create_task(run_all(meanwhile))
+    doing = asyncio.create_task(meanwhile)
     began = time.perf_counter() + 0.1
-    tasks = []
-    number = 0
-    while number < rate * seconds or not changing.done():
+    tasks: list[asyncio.Task[None]] = []
+    while not doing.done():
+        number = len(tasks)
         at = began + number / rate
         await asyncio.sleep(max(0.0, at - time.perf_counter()))
         tasks.append(asyncio.create_task(one(at, messages[number % len(messages)])))
-        number += 1
-    await asyncio.gather(*tasks, changing)
+    await asyncio.gather(*tasks, doing)
     for _, writer in free:
         writer.close()
     return measured
@@ -178,20 +187,10 @@ async def answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return int(head.split()[1])
 
 
-async def run_all(commands: list[list[str]]) -> None:
-    for command in commands:
-        await asyncio.sleep(2)
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=at_leisure
-        )
-        if await process.wait():
-            sys.exit(f"{' '.join(command)} failed")
-
-
-def loaded(messages: list[bytes], rate: float, seconds: float, meanwhile: list[list[str]]) -> Measured:
+def loaded(messages: list[bytes], rate: float, seconds: float) -> Measured:
     with pinned(LOAD_CORE):
-        asyncio.run(load(messages, rate, 2, []))  # everything is imported and connected
-        return asyncio.run(load(messages, rate, seconds, meanwhile))
+        asyncio.run(load(messages, rate, asyncio.sleep(2)))  # everything is imported and connected
+        return asyncio.run(load(messages, rate, asyncio.sleep(seconds)))
 
 
 def main() -> None:
@@ -216,9 +215,7 @@ def measure(rate: float, seconds: float, mlflow_rate: float) -> None:
     own = [str(PROGRAMS / "jali"), "serve", "--source", SOURCE, "--port", str(PORT)]
     with serving(own, "/readyz") as first:
         messages = requests("/recommend", for_mlflow=False)
-        print(loaded(messages, rate, seconds, []).row("`jali serve`", rate), flush=True)
-        back = [[str(PROGRAMS / "jali"), "rollback", "--source", SOURCE]] * 3
-        print(loaded(messages, rate, seconds, back).row("... and three `jali rollback`", rate), flush=True)
+        print(loaded(messages, rate, seconds).row("`jali serve`", f"{rate:g}"), flush=True)
     with serving(own, "/readyz") as again:
         pass
     theirs = [str(PROGRAMS / "mlflow"), "models", "serve", "-m", f"models:/{SOURCE}.serving@champion", "-p", str(PORT)]
@@ -227,7 +224,7 @@ def measure(rate: float, seconds: float, mlflow_rate: float) -> None:
     with serving([*theirs, "--env-manager", "local"], "/ping") as mlflow:
         messages = requests("/invocations", for_mlflow=True)
         for each in (rate, mlflow_rate):
-            print(loaded(messages, each, seconds, []).row("`mlflow models serve`", each), flush=True)
+            print(loaded(messages, each, seconds).row("`mlflow models serve`", f"{each:g}"), flush=True)
     print(f"\nstart to ready: {first:.1f} s the first time, {again:.1f} s again; mlflow {mlflow:.1f} s")
 
 
