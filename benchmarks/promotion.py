@@ -3,8 +3,8 @@
     python benchmarks/promotion.py [--rate 200]
 
 On the sample, written to a file as it is and with whole stars. `jali serve` has the first core; the load generator and
-the commands share the second. Every command is the real one; what a gate has to find is done to a version for real: an
-unproven recommender, another ledger, an accuracy that was not reached, an audit that exceeded the claim, a script in the
+the commands share the second. Every command is the real one, and what a gate has to find is really there: an unproven
+recommender, another ledger, an accuracy that was not reached, an audit that exceeded the claim, a script in the
 version's folder that is not Jali's and fails, a file cut off in the middle, another scale.
 """
 
