@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +10,7 @@ from contextlib import suppress
 import typer
 
 from tasks.pages import SourcePages, pages_of
+from tasks.prefect_access import password
 from tasks.servers import user_interfaces
 from tasks.state import State
 
@@ -21,6 +23,8 @@ def open_interfaces(state: State, source: str | None) -> None:
         wait()
         for name, address in addresses.items():
             typer.echo(f"{name:8}{address}")
+        if "PREFECT_API_URL" not in os.environ:
+            typer.echo(f"Prefect asks for a password: {password(state)}")
         for line in lines_about(found, addresses["MLflow"]):
             typer.echo(line)
         typer.echo("Press Ctrl-C to stop them.")
