@@ -24,13 +24,18 @@ def open_interfaces(state: State, source: str | None) -> None:
         for name, address in addresses.items():
             typer.echo(f"{name:8}{address}")
         if "PREFECT_API_URL" not in os.environ:
-            typer.echo(f"Prefect asks for a password: {password(state)}")
+            typer.echo(login_line(state))
         for line in lines_about(found, addresses["MLflow"]):
             typer.echo(line)
         typer.echo("Press Ctrl-C to stop them.")
         with suppress(KeyboardInterrupt):
             signal.pause()
         typer.echo("Stopping them ...")
+
+
+def login_line(state: State) -> str:
+    """What Prefect's servers of this folder want to hear."""
+    return f"Prefect's login page takes {password(state)}"
 
 
 def lines_about(found: SourcePages | None, server: str) -> Iterator[str]:
