@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from flows.ui import login_line
 from models.errors import EnvironmentFault, SpecError
+from tasks.prefect_access import asks_own_server
 from tasks.servers import schedule_server, schedule_worker
 from tasks.state import State, without_credentials
 
@@ -68,7 +71,7 @@ def schedule(asked: Asked, state: State) -> None:
     with schedule_server(state) as (wait, is_ours):
         new = _understood(asked)
         wait()
-        _changed(asked)
+        _changed(asked, state)
         if new:
             _registered(*new, promote=asked.promote, state=state)
         _tell()
@@ -87,8 +90,9 @@ def _understood(asked: Asked) -> tuple[Job, Timing] | None:
     return scheduled_job(asked.config, asked.source, promote=asked.promote), timing
 
 
-def _changed(asked: Asked) -> None:
+def _changed(asked: Asked, state: State) -> None:
     from tasks import deployments
+    from tasks.kept_folds import forget_folds_of_nobody
 
     do: dict[str, Callable[[str], None]] = {
         "pause": deployments.pause,
@@ -97,6 +101,8 @@ def _changed(asked: Asked) -> None:
     }
     for what, source in asked.changes.items():
         do[what](source)
+        if what == "remove":
+            forget_folds_of_nobody(state, source)
         typer.echo(f"{source}: {what}d.")
 
 
@@ -124,11 +130,8 @@ def _tell() -> None:
 def schedule_line(one: Scheduled) -> str:
     """A schedule on a line of its own."""
     then = " and promotion" if one.promotes else ""
-    times = (
-        "paused"
-        if one.is_paused
-        else "next " + ", ".join(f"{moment:%a %d %b %H:%M:%S %Z}" for moment in one.next_times)
-    )
+    moments = [f"{moment:%a %d %b %H:%M:%S %Z}" for moment in one.next_times]
+    times = "paused" if one.is_paused else f"next {', '.join(moments) or 'never'}"
     return f"{one.source}: {one.when}{then}; {times}"
 
 
@@ -136,12 +139,12 @@ def _say_who_works(job: Job, state: State) -> None:
     from flows.schedule import variables_of
     from tasks.deployments import POOL, worker_environment
 
-    if os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1"):
+    if asks_own_server(state):
         typer.echo("The `jali schedule` that is at work in this folder runs it.")
         return
     _, missing = worker_environment(state)
-    key = [name for name in ("JALI_LEDGER_KEY",) if name in os.environ]
-    needed = ["PREFECT_API_URL", *missing, *key, *variables_of(job)]
+    secret = [name for name in ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY", "JALI_LEDGER_KEY") if name in os.environ]
+    needed = ["PREFECT_API_URL", *missing, *secret, *variables_of(job)]
     typer.echo(f"It runs where a worker is: prefect worker start --pool {POOL}    (or jali schedule --work)")
     typer.echo(f"with {', '.join(needed)} in its environment" + (_why(missing) if missing else "") + ".")
 
@@ -164,6 +167,9 @@ def _work(state: State, *, is_ours: bool) -> None:
     began = datetime.now(UTC)
     with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
+        if asks_own_server(state):
+            is_log = not sys.stdout.isatty()  # which others may read
+            typer.echo("`jali ui` says what Prefect's login page takes." if is_log else login_line(state))
         while is_there():
             mark_killed(state, "the next run")
             try:

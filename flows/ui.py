@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +10,7 @@ from contextlib import suppress
 import typer
 
 from tasks.pages import SourcePages, pages_of
+from tasks.prefect_access import password
 from tasks.servers import user_interfaces
 from tasks.state import State
 
@@ -21,12 +23,19 @@ def open_interfaces(state: State, source: str | None) -> None:
         wait()
         for name, address in addresses.items():
             typer.echo(f"{name:8}{address}")
+        if "PREFECT_API_URL" not in os.environ:
+            typer.echo(login_line(state))
         for line in lines_about(found, addresses["MLflow"]):
             typer.echo(line)
         typer.echo("Press Ctrl-C to stop them.")
         with suppress(KeyboardInterrupt):
             signal.pause()
         typer.echo("Stopping them ...")
+
+
+def login_line(state: State) -> str:
+    """What Prefect's servers of this folder want to hear."""
+    return f"Prefect's login page takes {password(state)}"
 
 
 def lines_about(found: SourcePages | None, server: str) -> Iterator[str]:
