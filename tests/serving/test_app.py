@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -159,6 +160,36 @@ def test_too_many_ratings_are_refused(client: Client) -> None:
     answer = client.post("/recommend", json={"ratings": many})
     assert answer.status_code == 422
     assert "at most 10,000" in error_of(answer)
+
+
+def test_a_large_request_does_not_hold_up_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_is_answered, real = Event(), Release.answer
+
+    def answer(self: Release, ratings: Any, **what: Any) -> Any:
+        if len(ratings) > application.FEW:
+            assert small_is_answered.wait(5)
+        else:
+            small_is_answered.set()
+        return real(self, ratings, **what)
+
+    monkeypatch.setattr(Release, "answer", answer)
+    large = [{"item": item, "rating": 3} for item in range(application.FEW + 1)]
+    answers = client.post_together("/recommend", {"ratings": large}, {"ratings": OWN})
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["ignored"] == len(large) - 40
+    off_the_scale = [{"item": item, "rating": 9} for item in range(application.FEW + 1)]
+    assert client.post("/recommend", json={"ratings": off_the_scale}).status_code == 422
+
+
+def test_many_items_are_predicted_like_a_few(tmp_path: Path) -> None:
+    made = release(3, n_items=2 * application.FEW + 3)
+    client = Client(service(champion(tmp_path, "3", made)))
+    for items in (list(made.items), ["nowhere", *made.items[: application.FEW]], list(made.items[:2]), []):
+        body = client.post("/predict", json={"ratings": OWN, "items": items}).json()
+        known = [item for item in items if item != "nowhere"]
+        assert [item["item"] for item in body["items"]] == known
+        assert [item["rating"] for item in body["items"]] == made.predict(AS_READ, known).tolist()
+        assert len(body["unknown"]) == len(items) - len(known)
 
 
 @pytest.mark.parametrize("announced", [True, False])
