@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import models.release
 from models.release import ReleaseError
@@ -24,6 +24,7 @@ from serving.service import Served, Service
 
 FEW = 500
 """Own ratings and items to predict in a request that others can wait for: some milliseconds."""
+PIECE_BYTES = 1 << 17
 UNKNOWN = "these are the predictions for somebody of whom nothing is known, what most people like."
 NOBODY = f"No ratings were given: {UNKNOWN}"
 STRANGER = f"None of the rated items is in the catalogue: {UNKNOWN}"
@@ -160,7 +161,18 @@ def _file(served: Served, request: Request, name: str, media_type: str) -> Respo
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=media_type)
+    return InPieces(file.content, headers=headers, media_type=media_type)
+
+
+class InPieces(Response):
+    """Hands out the next piece when the last one is on its way: of a client that reads slowly no copy is kept."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for at in range(0, len(self.body), PIECE_BYTES):
+            piece = self.body[at : at + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from serving.gate import SECURITY, refusal
 
 HEADER_SECONDS, IDLE_SECONDS, FINISH_SECONDS = 10.0, 75, 15
-TAKE_SECONDS, LEAST_TAKEN = 10.0, 1 << 16
+TAKE_SECONDS, LEAST_TAKEN = 10.0, 1 << 14
 MOST_CONNECTIONS = 1000
 LAST = {**SECURITY, "Connection": "close"}
 FULL = refusal(503, "too many are connected. Try again in a moment.", {**LAST, "Retry-After": "1"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,7 @@ import pytest
 
 from models.release import ARRAYS_FILE, MOST_RATINGS, RELEASE_FILE, Release
 from serving import app as application
+from serving.app import make_app
 from serving.service import Service
 from serving.words import Word
 from tests.leak_search import Search, Secret
@@ -236,6 +238,22 @@ def test_the_files_are_those_of_the_version_and_are_not_sent_twice(client: Clien
         assert (again.status_code, again.content) == (304, b"")
         assert client.request("HEAD", f"/release/{name}").status_code == 200
     assert Release.load(tmp_path).recommend(AS_READ, 3) == release(1).recommend(AS_READ, 3)
+
+
+def test_a_file_is_handed_out_in_pieces(tmp_path: Path) -> None:
+    serving = service(champion(tmp_path, made=release(n_items=20_000)))
+    assert serving.served is not None
+    content, said = serving.served.files[RELEASE_FILE].content, []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": f"/release/{RELEASE_FILE}", "query_string": b"", "headers": []}
+    asyncio.run(make_app(serving)(scope, None, send))  # type: ignore[arg-type]
+    pieces = [message["body"] for message in said[1:]]
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) < len(content) / 3
+    assert (b"content-length", b"%d" % len(content)) in said[0]["headers"]
 
 
 def test_the_guarantee_comes_with_the_condition_of_its_promotion(client: Client) -> None:
