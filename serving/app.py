@@ -31,7 +31,7 @@ STRANGER = f"None of the rated items is in the catalogue: {UNKNOWN}"
 SENTENCES = {
     400: "the request cannot be read. Send a JSON object in UTF-8.",
     404: "there is nothing at this address; /docs says what there is.",
-    405: "this address is asked in another way; /docs says how.",
+    405: "this address is asked in another way: POST to /recommend and /predict, GET elsewhere; /docs says how.",
 }
 
 
