@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flows.ui import login_line
+from flows.terminal import login_line
 from models.errors import EnvironmentFault, SpecError
 from tasks.prefect_access import asks_own_server
 from tasks.servers import schedule_server, schedule_worker

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import typer
 
+from flows.terminal import login_line
 from tasks.pages import SourcePages, pages_of
-from tasks.prefect_access import password
 from tasks.servers import user_interfaces
 from tasks.state import State
 
@@ -31,11 +31,6 @@ def open_interfaces(state: State, source: str | None) -> None:
         with suppress(KeyboardInterrupt):
             signal.pause()
         typer.echo("Stopping them ...")
-
-
-def login_line(state: State) -> str:
-    """What Prefect's servers of this folder want to hear."""
-    return f"Prefect's login page takes {password(state)}"
 
 
 def lines_about(found: SourcePages | None, server: str) -> Iterator[str]:
