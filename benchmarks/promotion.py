@@ -3,9 +3,9 @@
     python benchmarks/promotion.py [--rate 200]
 
 On the sample, written to a file as it is and with whole stars. `jali serve` has the first core; the load generator and
-the commands share the second. Every command is the real one; what a gate has to find is done to a version for real: an
-unproven recommender, another ledger, an accuracy that was not reached, an audit that exceeded the claim, another script
-in the version's folder, a file cut off in the middle, another scale.
+the commands share the second. Every command is the real one, and what a gate has to find is really there: an unproven
+recommender, another ledger, an accuracy that was not reached, an audit that exceeded the claim, a script in the
+version's folder that is not Jali's and fails, a file cut off in the middle, another scale.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def steps() -> list[Step]:
         Step("refused: metric (`--max-rmse 0.5`)", [*promote, "3", "--max-rmse", "0.5"]),
         Step("refused: audit (and verdict)", ["promote", UNPROVEN, "1"]),
         Step("refused: code (another script)", [*promote, "4"]),
-        Step("refused: load (a file cut off)", [*promote, "5"]),
+        Step("refused: load (it fails; code waived)", [*promote, "4", "--waive", "code=a test"]),
+        Step("refused: a file cut off", [*promote, "5"]),
         Step("refused: schema (another scale)", [*promote, "6"]),
         Step("promote v3, metric waived", [*promote, "3", "--max-rmse", "0.5", "--waive", "metric=a test"], 0),
         Step("rollback", ["rollback"], 0),
@@ -80,7 +81,7 @@ def prepare() -> None:
         release(UNPROVEN, "0.5:5:0.5")
     jali("audit", UNPROVEN, "--version", "1", "--runs", "2000", *OF_SOURCE, ends_with=1)
     with (file_of("4", "serve_release.py")).open("a") as script:
-        script.write("# something else\n")
+        script.write("raise SystemExit\n")
     arrays = file_of("5", "items.safetensors")
     os.truncate(arrays, arrays.stat().st_size // 2)
     jali("promote", HISTOGRAM, "1", *OF_SOURCE)
@@ -110,7 +111,7 @@ def under_load(rate: float, messages: list[bytes]) -> None:
             command = [*step.arguments, *OF_SOURCE]
             say = await asyncio.to_thread(jali, *command, ends_with=step.ends_with, **step.environment)
             seconds = time.perf_counter() - began
-            said.append(f"- {step.what}: {say}")
+            said.extend([f"- {step.what}: {say}"] if step.ends_with else [])
             await asyncio.sleep(3)  # until the server has the new champion
 
         measured = asyncio.run(load(messages, rate, take()))

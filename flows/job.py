@@ -160,6 +160,12 @@ def make_job(config: dict[str, Any]) -> Job:
     Raises:
       SpecError: a setting is unknown, has a wrong value, or contradicts another.
     """
+    misplaced = [name for name in config if name in Privacy.model_fields]
+    if misplaced:
+        raise SpecError(
+            f"{misplaced[0]} is a setting of privacy: write `privacy: {{{misplaced[0]}: ...}}`, or two lines as in "
+            "docs/jali.example.yaml."
+        )
     try:
         job = Job.model_validate(config)
     except ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -76,9 +77,10 @@ def next_lines(decision: Decision) -> list[str]:
     """What to do next."""
     if decision.outcome not in ("promoted", "champion already"):
         return []
-    lines = ["Next:", "  jali serve         serves it; a server that runs notices it within seconds"]
+    of_source = f"--source {quote(decision.source)}"
+    lines = ["Next:", f"  jali serve {of_source}   serves it; a server that runs notices it within seconds"]
     if decision.champion and decision.outcome == "promoted":
-        lines.append(f"  jali rollback      brings {decision.champion} back")
+        lines.append(f"  jali rollback {of_source}   brings {decision.champion} back")
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from importlib.metadata import version
+from shlex import quote
 from typing import Any
 
 from rich.table import Table
@@ -65,7 +66,7 @@ def closing_lines(job: Job, done: Done, seconds: float) -> list[str]:
     lines += ["  jali ledger show   what was spent so far, release by release"]
     proven = [result.candidate.name for result in results if result.candidate.guarantee.verdict == "proven"]
     if promotable := [r.candidate.name for r in results if r.version and r.candidate.guarantee.verdict == "proven"]:
-        lines.append(f"  jali promote {promotable[0]} --source {shown(job.source)}   serve it, if the gates let it")
+        lines.append(f"  jali promote {promotable[0]} --source {quote(job.source)}   serve it")
     if weak and proven and any(result.version and result.candidate.name not in proven for result in results):
         lines.append(f"  --recommenders {','.join(proven)}   publishes only what is proven")
     if job.report:

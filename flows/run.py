@@ -125,7 +125,7 @@ def run(job: Job, promote: bool = False) -> Done:
             ratings = open_batch_task(job.source, chosen[0].recommender, whole(ratings), job.batch.kind)
         evaluations = cross_validate(job.source, ratings, chosen, job.folds)
         stage("Logging the comparison to MLflow")
-        run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width)
+        run_ids = log_evaluations_task(job.source, chosen, evaluations, job.folds, ratings.scale.width, job.batch_kind)
         stage("Fitting with exact noise and publishing", len(chosen))
         results = []
         for candidate in chosen:

@@ -142,7 +142,9 @@ class Watch:
         self._failed: tuple[str, str, float] | None = None
 
     def before_asking(self) -> Word | None:
-        """What can be said without MLflow, if anything can."""
+        """What can be said without MLflow, if anything can: which source is meant, what is kept does not say."""
+        if self._source is None:
+            return None
         word = self._lost("MLflow has not answered yet")
         return word if word.champion else None
 

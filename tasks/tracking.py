@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from models.batch import BatchKind
 from models.candidate import Candidate
 from models.errors import EnvironmentFault
 from models.papers.experiment import VARIANTS, Cell, Experiment, Outcome
@@ -19,7 +20,7 @@ from tasks.guard import guarded
 from tasks.state import State, current_state, without_credentials
 from tasks.training import Evaluation
 from tasks.unstored import unstored_task
-from tasks.utility_figure import EVALUATED, UTILITY, evaluated_points, newest_evaluations, utility_figure
+from tasks.utility_figure import BATCH, EVALUATED, UTILITY, evaluated_points, newest_evaluations, utility_figure
 from tasks.views import EVALUATIONS_VIEWS, LATEST, with_links
 
 if TYPE_CHECKING:
@@ -152,13 +153,23 @@ def log_reproduction(
 
 @guarded("Logging to MLflow")
 def log_evaluations(
-    source: str, candidates: list[Candidate], evaluations: Mapping[str, Evaluation], n_folds: int, scale_width: float
+    source: str,
+    candidates: list[Candidate],
+    evaluations: Mapping[str, Evaluation],
+    n_folds: int,
+    scale_width: float,
+    batch: BatchKind | None = None,
 ) -> dict[str, str]:
-    """One run per recommender in the internal experiment; returns run ids by recommender."""
+    """One run per recommender in the internal experiment; returns run ids by recommender.
+
+    Args:
+      batch: of what kind it is, if it is one: then what is new alone was held out and predicted.
+    """
     state = current_state()
     client = open_tracking(state)
     experiment = experiment_id(client, source, INTERNAL_NOTE.format(source=source), state, EVALUATIONS_VIEWS)
     ended = time.time()
+    told = {"folds": str(n_folds), **({BATCH: batch} if batch else {})}
     runs = {}
     for candidate in candidates:
         evaluation = evaluations[candidate.name]
@@ -169,7 +180,7 @@ def log_evaluations(
             tags={"source": source, **_about(candidate), **({LATEST: "yes"} if evaluation.summaries["client"] else {})},
         )
         runs[candidate.name] = run.info.run_id
-        _log_numbers(client, run.info.run_id, candidate, evaluation, n_folds)
+        _log_numbers(client, run.info.run_id, candidate, evaluation, told)
     labels = {candidate.name: candidate.label for candidate in candidates}
     by_label = {labels[name]: evaluation for name, evaluation in evaluations.items()}
     figures = {"rmse": rmse_figure(by_label), "error_cdf": error_cdf_figure(by_label, scale_width)}
@@ -201,7 +212,9 @@ def _about(candidate: Candidate) -> dict[str, str]:
     }
 
 
-def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, n_folds: int) -> None:
+def _log_numbers(
+    client: MlflowClient, run_id: str, candidate: Candidate, evaluation: Evaluation, told: Mapping[str, str]
+) -> None:
     from mlflow.entities import Metric
 
     summaries = evaluation.summaries
@@ -219,7 +232,7 @@ def _log_numbers(client: MlflowClient, run_id: str, candidate: Candidate, evalua
         for name, value in fold.client.headline().items()
         if value == value
     ]
-    client.log_batch(run_id, metrics, as_params({**candidate.params, "folds": str(n_folds)}))
+    client.log_batch(run_id, metrics, as_params({**candidate.params, **told}))
 
 
 require_tracking_task = unstored_task(require_tracking, "open MLflow", spends_nothing=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MOST_RUNS = 200
 OF_NO_MATTER = ("privacy.epsilon_spent", "privacy.metrics.", "folds")
 """Parameters in which evaluations may differ that are alike."""
+BATCH = "batch"
+"""Parameter of the evaluation of a batch, which predicts what is new alone and is no other's like."""
 MOST_SERIES = 10
 """That have a colour of their own; of more, all others are grey."""
 MOST_NUMBERS = 12
@@ -128,7 +130,7 @@ def _series_names(runs: Sequence[Run]) -> list[str]:
         recommender, relation = _param(run, "recommender"), _param(run, "privacy.relation")
         names = [f"{key}={value}" for key, value in _settings(run).items() if len(values[(recommender, key)]) > 1]
         of = [f"({relation.replace('_', ' ')})"] if len(relations) > 1 and relation in relations else []
-        return " ".join([recommender, *names, *of])
+        return " ".join([recommender, *names, *of, *(["in batches"] if BATCH in run.data.params else [])])
 
     return [name_of(run) for run in runs]
 

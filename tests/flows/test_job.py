@@ -92,6 +92,7 @@ def test_a_source_is_called_like_its_file(tmp_path: Path) -> None:
         ({"settings": {"pmf": {"precision": 5e-324}}}, "pmf: precision"),
         ({"settings": {"pdp-histogram": {"item_variance": 1e308}}}, "pdp-histogram: item_variance"),
         ({"x" * 5000: 1}, "there is no setting 'xxx"),
+        ({"epsilon": 0.5}, "epsilon is a setting of privacy: write `privacy: {epsilon: ...}`"),
         ({"folds": "9" * 5000}, "folds: "),
         ({"settings": {"x" * 5000: {}}}, "not among the recommenders"),
     ],

@@ -138,12 +138,13 @@ def test_with_mlflow_down_what_was_kept_is_served_also_after_a_restart(
     watch = Watch(state, "films")
     before = watch.look().champion
     registry.down = down
-    for one in (watch.look(), look(state), look(state, None), Watch(state, None).before_asking()):
+    for one in (watch.look(), look(state), look(state, None), Watch(state, "films").before_asking()):
         assert one is not None
         assert one.champion == before
         assert not one.in_touch
         assert "is served as it was kept here" in (one.problem or "")
         assert PASSWORD not in (one.problem or "")
+    assert Watch(state, None).before_asking() is None  # what is kept does not say which source is meant
     registry.down = None
     assert watch.look() == Word(champion=before, in_touch=True)
 

@@ -68,7 +68,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
         )
         for c in chosen
     }
-    runs = log_evaluations("films", chosen, evaluations, 3, 4.0)
+    runs = log_evaluations("films", chosen, evaluations, 3, 4.0, "fresh")
     version = published(chosen[1], ratings, state)
     log_spending(runs["pdp-histogram"], 1.0, f"films.pdp-histogram v{version}")
 
@@ -77,7 +77,7 @@ def test_runs_say_what_they_are_and_releases_hold_no_unpaid_figure(ratings: Rati
     assert run.info.run_name == "pdp-histogram ε=1"
     assert run.info.status == "FINISHED"
     assert run.data.params["setting.threshold"] == "max"
-    assert run.data.params["folds"] == "3"
+    assert (run.data.params["folds"], run.data.params["batch"]) == ("3", "fresh")
     assert run.data.params["privacy.relation"] == "add_or_remove"
     assert run.data.params["privacy.epsilon_spent"] == "1"
     assert run.data.metrics["privacy.epsilon_spent"] == run.data.metrics["privacy.epsilon"] == 1

@@ -46,10 +46,13 @@ class Runs:
             self.client.log_metric(run, name, value)
         return str(run)
 
-    def evaluate(self, chosen: Candidate, rmse: float) -> str:
+    def evaluate(self, chosen: Candidate, rmse: float, batch: str | None = None) -> str:
         epsilon = chosen.guarantee.epsilon
         told = {"cv_rmse": rmse, "cv_rmse_sd": 0.01, **({} if epsilon is None else {"privacy.epsilon": epsilon})}
-        return self.log(chosen, {"latest": "yes"}, told)
+        run = self.log(chosen, {"latest": "yes"}, told)
+        if batch:
+            self.client.log_param(run, "batch", batch)
+        return run
 
     def release(self, chosen: Candidate, *, rmse: float | None) -> None:
         spread = {"": 0.0, "_low": -0.1, "_high": 0.2}
@@ -80,6 +83,15 @@ def test_the_newest_of_each_recommender_specification_and_settings_is_drawn(stat
     assert runs.client.get_run(newer).data.tags["latest"] == "yes"
     runs.client.delete_run(newer)
     assert len(runs.points()) == 3
+
+
+def test_a_batch_which_predicts_what_is_new_alone_takes_nobodys_place(state: State) -> None:
+    runs = Runs(state)
+    runs.evaluate(candidate(), 0.9)
+    runs.evaluate(candidate(), 1.2, batch="fresh")
+    runs.evaluate(candidate(), 1.1, batch="fresh")
+    drawn = {point.series: point.rmse for point in runs.points()}
+    assert drawn == {"pdp-histogram": 0.9, "pdp-histogram in batches": 1.1}
 
 
 def test_own_epsilons_units_verdicts_and_relations_are_told_apart(state: State) -> None:
