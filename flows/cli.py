@@ -411,7 +411,7 @@ def promote_command(
     jali promote pdp-histogram --because "the first one"
     """
     told = {"version": version, "source": source, "max_rmse": max_rmse, "why": because}
-    with exit_codes("interrupted. `jali promote` again looks what is served, and goes on."):
+    with exit_codes("interrupted. The same `jali promote` again looks first what is served, and goes on."):
         from flows.promotion_commands import promoted
 
         promoted(recommender, waive or [], accept_unproven, told, dry_run=dry_run)
@@ -425,11 +425,15 @@ def rollback_command(
     ] = None,
     because: Because = None,
 ) -> None:
-    """Serve again what was served before, without asking the gates.
+    """Serve again what was served before.
 
-    Once more, and what is served now is back.
+    Once more, and what is served now is back. If an audit exceeded since, or somebody withdrew, say --because.
     """
-    with exit_codes("interrupted. `jali rollback` again looks what is served, and goes on."):
+    with exit_codes(
+        "interrupted, before the champion moved or after: look which version of SOURCE.serving it is (`jali ui`). With "
+        "--to N `jali rollback` makes version N the champion, whichever it is; without, it may bring back what was "
+        "taken back."
+    ):
         from flows.promotion_commands import rolled_back
 
         rolled_back({"source": source, "to": to, "why": because})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,21 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, Valida
 
 from flows.exits import remember_termination
 from flows.names import of_a_source, source_name
-from flows.promote_view import decision_markdown, outcome_line, refusal, rollback_line, rollback_markdown
+from flows.promote_view import (
+    although_lines,
+    decision_markdown,
+    next_lines,
+    outcome_line,
+    refusal,
+    rollback_line,
+    rollback_markdown,
+)
 from flows.refusals import named_refusals
 from models.errors import NotPromoted, SpecError, quoted
 from models.index import RECOMMENDERS, first_problem
 from tasks.artifacts import leave_decision_task
 from tasks.clean_process import CleanProcess, clean_process
+from tasks.decisions import Who
 from tasks.gates import (
     GATES,
     Champion,
@@ -39,19 +49,15 @@ from tasks.gates import (
 from tasks.lease import Lease, lease
 from tasks.progress import stage, step
 from tasks.promotion import (
-    Way,
-    Who,
     copy_that_serves_task,
     find_offered_task,
     find_serving_task,
     note_refusal_task,
     open_champion_task,
     open_offered_task,
-    require_servable_task,
-    roll_back_task,
     serve_task,
-    way_back_task,
 )
+from tasks.rollback import Way, require_nothing_since_task, require_servable_task, roll_back_task, way_back_task
 from tasks.state import current_state
 from tasks.unstored import whole
 
@@ -105,6 +111,7 @@ class Decision:
       outcome: `open`: the gates let it pass, and nobody asked for more.
       champion: what was champion, alike; "" where nothing was.
       number: of its copy in SOURCE.serving, where it is served now.
+      faults: what could not be done when it was decided, a sentence each.
     """
 
     source: str
@@ -115,25 +122,65 @@ class Decision:
     is_dry_run: bool = False
     champion: str = ""
     number: str = ""
+    faults: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Of the flow's last state."""
         return outcome_line(self)
 
+    @property
+    def lines(self) -> list[str]:
+        """For the terminal: what happened, what went wrong afterwards, what to do next."""
+        return [self.sentence, *self.faults, *next_lines(self)]
+
 
 @dataclass(frozen=True)
 class RolledBack:
-    """What a rollback did."""
+    """What a rollback did.
+
+    Attributes:
+      although: what was found about the version since it was promoted.
+      faults: what could not be done when it was champion, a sentence each.
+    """
 
     source: str
     who: Who
     way: Way
+    although: str = ""
+    faults: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Of the flow's last state."""
         return rollback_line(self)
+
+    @property
+    def lines(self) -> list[str]:
+        """For the terminal: what is served, what speaks against it, what went wrong afterwards."""
+        return [self.sentence, *although_lines(self), *self.faults]
+
+
+Settled = TypeVar("Settled", Decision, RolledBack)
+_settled: ContextVar[list[Decision | RolledBack] | None] = ContextVar("_settled", default=None)
+
+
+@contextmanager
+def settled() -> Iterator[list[Decision | RolledBack]]:
+    """What is so once the aliases moved, for whoever has to say it although Prefect was lost or somebody interrupts."""
+    done: list[Decision | RolledBack] = []
+    token = _settled.set(done)
+    try:
+        yield done
+    finally:
+        _settled.reset(token)
+
+
+def _settle(done: Settled) -> Settled:
+    told = _settled.get()
+    if told is not None:
+        told.append(done)
+    return done
 
 
 RULES = {
@@ -245,9 +292,17 @@ def decided(request: Promotion, source: str, number: str, who: Who, bench: Bench
     else:
         stage("Promoting")
         served = serve_task(whole(offered), findings, before, who, whole(bench.held))
-        decision = replace(decision, outcome="promoted", number=served)
-    leave_decision_task(source, decision_markdown(decision))
-    return decision
+        decision = _settle(replace(decision, outcome="promoted", number=served))
+    return replace(decision, faults=recorded(source, decision_markdown(decision)))
+
+
+def recorded(source: str, markdown: str) -> tuple[str, ...]:
+    """Leave the decision in Prefect; a sentence where that fails, for it holds all the same."""
+    try:
+        leave_decision_task(source, markdown)
+    except Exception:  # of whatever library: to be told that it failed is to do it again
+        return ("Prefect did not keep the decision as an artifact; the version's tags in the registry have it.",)
+    return ()
 
 
 def looked(
@@ -274,7 +329,7 @@ def looked(
 @flow(name="jali rollback", flow_run_name="{request.source}", persist_result=False)
 @named_refusals
 def rollback(request: Rollback) -> RolledBack:
-    """Make the champion what was champion before; no gate is asked, and its files have to be there."""
+    """Make the champion what was champion before, if its files are there and nothing was found about it since."""
     remember_termination()
     who = Who.now(request.why)
     stage("Opening MLflow and the ledger")
@@ -283,8 +338,8 @@ def rollback(request: Rollback) -> RolledBack:
         way = way_back_task(source, request.to)
         stage("Looking at what was champion before")
         require_servable_task(source, way, Path(folder, "before"))
+        although = require_nothing_since_task(source, way, who)
         stage("Rolling back")
-        roll_back_task(source, way, who, whole(held))
-        done = RolledBack(source, who, way)
-        leave_decision_task(source, rollback_markdown(done))
-    return done
+        faults = roll_back_task(source, way, who, whole(held), although)
+        done = _settle(RolledBack(source, who, way, although, faults))
+        return replace(done, faults=(*faults, *recorded(source, rollback_markdown(done))))

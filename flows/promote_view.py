@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,12 @@ def show(out: Console, decision: Decision) -> None:
     if decision.findings:
         out.print(gates_table(decision))
         out.print()
-    if decision.outcome != "refused":
-        for line in [outcome_line(decision), *next_lines(decision)]:
-            out.print(line, highlight=False, markup=False)
+    tell(out, decision.faults if decision.outcome == "refused" else decision.lines)
+
+
+def tell(out: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        out.print(line, highlight=False, markup=False)
 
 
 def gates_table(decision: Decision) -> Table:
@@ -112,10 +116,15 @@ def rollback_line(done: RolledBack) -> str:
     return f"{way.reached} is the champion of {done.source} again, as {served}; {left}."
 
 
+def although_lines(done: RolledBack) -> list[str]:
+    """What is served although something speaks against it."""
+    return [f"Since it was promoted, something was found about it: {done.although}"] if done.although else []
+
+
 def rollback_markdown(done: RolledBack) -> str:
     who = done.who
-    lines = [f"# {done.way.reached}: rolled back to", "", rollback_line(done), "", *_who(who.name, who.at, who.why)]
-    return "\n".join(lines)
+    lines = [f"# {done.way.reached}: rolled back to", "", rollback_line(done), *although_lines(done), ""]
+    return "\n".join([*lines, *_who(who.name, who.at, who.why)])
 
 
 def _who(name: str, at: str, why: str) -> list[str]:

@@ -31,11 +31,27 @@ def promoted(
 
             request = make_promotion(recommender, waivers, unproven, told | ({"dry_run": "true"} if dry_run else {}))
             wait_for_prefect()
-            decision = promote(request)
+            with _told_in_any_case():
+                decision = promote(request)
     except NotPromoted as refused:
         _show(cast("Decision", refused.decision))
         raise
     _show(decision)
+
+
+@contextmanager
+def _told_in_any_case() -> Iterator[None]:
+    """Print what is served now although Prefect was lost, or somebody interrupts, before the block ends."""
+    from flows.promote import settled
+    from flows.promote_view import tell
+
+    with settled() as done:
+        try:
+            yield
+        except BaseException:
+            for outcome in done:
+                tell(console(), outcome.lines)
+            raise
 
 
 @contextmanager
@@ -66,7 +82,8 @@ def rolled_back(told: dict[str, str | None]) -> None:
 
         request = make_rollback(told)
         wait_for_prefect()
-        done = rollback(request)
-    from flows.promote_view import rollback_line
+        with _told_in_any_case():
+            done = rollback(request)
+    from flows.promote_view import tell
 
-    console().print(rollback_line(done), highlight=False, markup=False)
+    tell(console(), done.lines)

@@ -6,19 +6,22 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from models.errors import EnvironmentFault, Refused
-from tasks.audit_history import HISTORY, RESULT, TIMES, Entry, History, history_of
+from tasks.audit_history import EXCEEDED, HISTORY, RESULT, TIMES, Entry, History, history_of
 from tasks.guard import LOST, guarded
 from tasks.model_card import refresh_card
+from tasks.registry import champion_made_of, serving_name
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
+from tasks.views import AUDITS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 PATIENCE = 20.0
 """Seconds that another audit may take to note what it found."""
 PAUSE = 0.1
+MOST_RUNS = 1000
+"""Audits of one version that are counted."""
 
 
 def entry_of(trial: Trial, run_id: str, at: datetime) -> Entry:
@@ -76,7 +81,23 @@ def _noted(client: MlflowClient, version: Version, entry: Entry) -> str:
     before = history_of(client.get_model_version(version.model, version.number).tags)
     after = before.after(entry)
     _write(client, version, after)
-    return _sentence(version, entry, after) + _with_card(client, version)
+    return _sentence(version, entry, after) + _with_card(client, version) + _if_served(client, version, after)
+
+
+def _if_served(client: MlflowClient, version: Version, after: History) -> str:
+    """What to do about it, where what exceeded is what people are answered with."""
+    from mlflow.exceptions import MlflowException
+
+    if not after.standing:
+        return ""
+    with suppress(MlflowException):  # it is noted all the same
+        number = champion_made_of(client, version.source, f"{version.model}/{version.number}")
+        if number is not None:
+            return (
+                f" It is served: version {number} of {serving_name(version.source)}, the champion, is a copy of it. "
+                f"`jali rollback --source {quote(version.source)}` takes it back."
+            )
+    return ""
 
 
 def _with_card(client: MlflowClient, version: Version) -> str:
@@ -152,9 +173,9 @@ def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
       What whoever goes on should be told all the same; None where there is nothing.
     """
     history = history_of(tags)
-    leading = history.leading
+    leading, found = history.leading, []
     if leading is not None and leading.exceeded:
-        raise Refused(
+        found.append(
             f"a version that exceeded its claim in an audit is not promoted: on {leading.at} UTC "
             f"ε={leading.shown_in_words} was shown ({leading.confidence:g} confidence, {leading.runs} runs), and "
             f"ε={leading.claimed:.4g} is claimed. Mend the recommender and release anew; if you think it was chance, "
@@ -162,10 +183,12 @@ def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
             "confidence."
         )
     if any(tags.get(name) != text for name, text in history.tags.items()) or (leading is None and _is_tagged(tags)):
-        raise Refused(
+        found.append(
             f"the version's tags audit.* contradict {HISTORY}, which they are derived from: an audit was cut off while "
             "it noted them, or somebody changed them. Audit the version again."
         )
+    if found:
+        raise Refused(" ".join(found))
     if leading is None:
         return "This version was never audited; `jali audit` does that."
     if history.times_exceeded:
@@ -174,6 +197,28 @@ def require_not_exceeded(tags: Mapping[str, str]) -> str | None:
             "by others that tried as hard: look at them in the experiment `audits` before you rely on it."
         )
     return None
+
+
+def require_all_noted(version: str, tags: Mapping[str, str]) -> None:
+    """Raise Refused if MLflow has more audits that exceeded than the version's tags know of: tags can be deleted.
+
+    Args:
+      version: as its audits call it.
+    """
+    from mlflow.entities import ViewType
+
+    client = open_tracking(current_state())
+    experiment = client.get_experiment_by_name(AUDITS)
+    if experiment is None:
+        return
+    theirs = f"tags.version = '{version}' and tags.`{RESULT}` = '{EXCEEDED}'"
+    n_exceeded = len(client.search_runs([experiment.experiment_id], theirs, ViewType.ALL, max_results=MOST_RUNS))
+    if n_exceeded > history_of(tags).times_exceeded:
+        raise Refused(
+            f"the experiment `{AUDITS}` has {n_exceeded} audits of the version that exceeded its claim, and its tags "
+            f"know of {history_of(tags).times_exceeded}: somebody changed the tags, or an audit could not note what it "
+            f"found. Look at the audits, and restore the tag {HISTORY} or release anew."
+        )
 
 
 def _is_tagged(tags: Mapping[str, str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from models.privacy.guarantee import Guarantee
 from models.private_metrics import KEPT_AS, PaidMetrics
 from models.release import FORMAT, Release
 from tasks.audit_history import RUNS
-from tasks.audits import require_not_exceeded
+from tasks.audits import require_all_noted, require_not_exceeded
 from tasks.clean_process import CleanProcess, made_up_requests, require_same_answers
 from tasks.guard import guarded
 from tasks.ledger import Ledger
@@ -120,9 +121,34 @@ def look(gate: Gate, waiver: str, what: Callable[[], str]) -> Finding:
     except NotLooked as reason:
         return Finding(gate, "-", str(reason), waiver)
     except JaliError as reason:
-        is_final = isinstance(reason, Unwaivable) or not isinstance(reason, Refused)  # a gate that could not look
+        is_final = _is_final(reason)
         outcome: Outcome = "waived" if waiver and not is_final else "refused"
         return Finding(gate, outcome, str(reason), waiver, is_final)
+
+
+def all_of(*looks: Callable[[], Any]) -> list[Any]:
+    """What each returns.
+
+    Raises:
+      JaliError: one of them did, the others too: a gate is waived as a whole, so it says first all that it finds. What
+        no reason waives is no easier to waive beside what one does.
+    """
+    returned, found = [], []
+    for each in looks:
+        try:
+            returned.append(each())
+        except JaliError as reason:
+            found.append(reason)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        kind = Unwaivable if any(map(_is_final, found)) else Refused
+        raise kind(" Moreover: ".join(dict.fromkeys(map(str, found))))
+    return returned
+
+
+def _is_final(reason: JaliError) -> bool:
+    return isinstance(reason, Unwaivable) or not isinstance(reason, Refused)  # a gate that could not look
 
 
 @guarded("The gate verdict")
@@ -172,34 +198,48 @@ def _paid(offered: Offered) -> PaidMetrics | None:
 @guarded("The gate budget")
 def budget_gate(offered: Offered) -> str:
     """The version was paid for, in the ledger that paid for all the others, within the budget."""
-    ledger = Ledger(current_state())
-    name = offered.tags.get(RESERVATION, "")
-    entries = ledger.entries(offered.source)
-    own = [entry for entry in ledger.entries() if entry.reservation == name]
-    if own:
-        _require_published(offered, own)
-    require_same_ledger(offered.source, ledger)
-    if not own:
-        raise LedgerDoubted(
-            f"this ledger knows no charge that paid for it (its tag {RESERVATION}). Name the ledger that has it "
-            "(JALI_LEDGER_URL), or promote a version that `jali run` released."
-        )
-    ledger.require_remembered(offered.source)
-    _require_nobody_withdrew(offered, own, entries)
-    paid = f"paid for ({name[:6]})"
-    budget = ledger.budget(offered.source)
+    ledger, name = Ledger(current_state()), offered.tags.get(RESERVATION, "")
+    entries, own = _charges(ledger, offered)
+    *_, spent = all_of(
+        partial(_require_published, offered, own),
+        partial(require_same_ledger, offered.source, ledger),
+        partial(ledger.require_remembered, offered.source),
+        partial(_require_nobody_withdrew, offered, own, entries),
+        partial(_require_within, ledger, offered.source, entries),
+    )
+    return f"paid for ({name[:6]}); {spent}"
+
+
+def _charges(ledger: Ledger, offered: Offered) -> tuple[list[Entry], list[Entry]]:
+    """All rows of the source, and those of the charge that paid for the version."""
+    try:
+        name, entries = offered.tags.get(RESERVATION), ledger.entries()
+        of_source = [entry for entry in entries if entry.source == offered.source]
+        return of_source, [entry for entry in entries if entry.reservation == name]
+    except LedgerDoubted as reason:
+        unread = str(reason)  # what a ledger would say that cannot be read, no reason waives
+    raise Unwaivable(unread)
+
+
+def _require_within(ledger: Ledger, source: str, entries: Sequence[Entry]) -> str:
+    budget = ledger.budget(source)
     if budget is None:
-        return f"{paid}; nobody declared a budget (`jali ledger budget {shown(offered.source)} --epsilon E`)."
+        return f"nobody declared a budget (`jali ledger budget {shown(source)} --epsilon E`)."
     spent = budget.spent([entry.amount for entry in entries if entry.state in COUNTED])
     if spent > budget.most:
         raise Refused(
-            f"{budget.amount(spent)} is spent or reserved on {shown(offered.source)}, and its budget is {budget}. "
+            f"{budget.amount(spent)} is spent or reserved on {shown(source)}, and its budget is {budget}. "
             "`jali ledger show` says on what; ask whoever keeps the budget."
         )
-    return f"{paid}; {budget.amount(spent)} is spent or reserved, of {budget}."
+    return f"{budget.amount(spent)} is spent or reserved, of {budget}."
 
 
 def _require_published(offered: Offered, own: Sequence[Entry]) -> None:
+    if not own:
+        raise Unwaivable(
+            f"this ledger knows no charge that paid for it (its tag {RESERVATION}). Name the ledger that has it "
+            "(JALI_LEDGER_URL), or promote a version that `jali run` released."
+        )
     charge = own[0]
     if charge.state == "commit":
         raise Unwaivable(
@@ -239,6 +279,7 @@ def _require_nobody_withdrew(offered: Offered, own: Sequence[Entry], entries: Se
         entry.outcome
         for entry in entries
         if (entry.purpose, entry.state, entry.recommender) == ("withdrawal", "publish", offered.recommender)
+        and own
         and entry.seq > own[0].seq
     ]
     if since:
@@ -272,8 +313,10 @@ def metric_gate(offered: Offered, champion: Champion | None, max_rmse: float | N
 
 @guarded("The gate audit")
 def audit_gate(offered: Offered) -> str:
-    """No audit that exceeded its claim stands."""
-    told = require_not_exceeded(offered.tags)
+    """No audit that exceeded its claim stands, and none was forgotten."""
+    _, told = all_of(
+        partial(require_all_noted, str(offered), offered.tags), partial(require_not_exceeded, offered.tags)
+    )
     return told or f"within its claim in an audit of {offered.tags[RUNS]} runs."
 
 
@@ -297,33 +340,65 @@ def load_gate(offered: Offered, code: Finding, process: CleanProcess) -> str:
 def schema_gate(offered: Offered, champion: Champion | None) -> str:
     """Whoever asks the champion can ask it: the same fields in and out, the same scale."""
     release = offered.readable
-    signature = signature_of(offered.folder)
+    all_of(
+        partial(_require_same_fields, signature_of(offered.folder), champion),
+        partial(_require_same_scale, release, champion),
+    )
+    if champion is None or champion.release is None:
+        return f"format {FORMAT}, {len(release.items)} items; nothing is served yet."
+    before = champion.release
+    added, gone = len(release.row_of.keys() - before.row_of.keys()), len(before.row_of.keys() - release.row_of.keys())
+    return f"fields and scale of the champion; {len(release.items)} items: {added} are new, {gone} are gone."
+
+
+def _require_same_fields(signature: object, champion: Champion | None) -> None:
     if not isinstance(signature, dict) or not signature.get("inputs") or not signature.get("outputs"):
         raise Refused("its MLmodel does not say what it takes and gives. Restore the file, or release anew.")
-    if champion is None:
-        return f"format {FORMAT}, {len(release.items)} items; nothing is served yet."
-    if champion.release is None:
-        raise Refused(
-            f"the champion's files cannot be read, so nothing shows that it is asked alike. Restore those of "
-            f"{champion.origin}."
-        )
-    if signature != champion.signature:
+    if champion is not None and signature != champion.signature:
         raise Refused(
             f"it takes or gives other fields than the champion {champion.origin}: whoever asks may be answered with an "
             "error. Change what asks, and say so with --waive schema=REASON."
         )
+
+
+def _require_same_scale(release: Release, champion: Champion | None) -> None:
+    if champion is None:
+        return
     before = champion.release
+    if before is None:
+        raise Refused(
+            f"the champion's files cannot be read, so nothing shows that it is asked alike. Restore those of "
+            f"{champion.origin}."
+        )
     if (release.low, release.high, release.step) != (before.low, before.high, before.step):
         raise Refused(
             f"its scale is {_scale(release)}, and that of the champion {champion.origin} is {_scale(before)}: ratings "
             "that are sent now would be refused. Change what asks, and say so with --waive schema=REASON."
         )
-    added, gone = len(release.row_of.keys() - before.row_of.keys()), len(before.row_of.keys() - release.row_of.keys())
-    return f"fields and scale of the champion; {len(release.items)} items: {added} are new, {gone} are gone."
 
 
 def _scale(release: Release) -> str:
     return f"{release.low:g}:{release.high:g}:{release.step:g}"
+
+
+@guarded("Looking at what was found since")
+def found_since(offered: Offered) -> str:
+    """What audits and the ledger know by now against a version that passed its gates once; "" for nothing."""
+    findings = (
+        look("audit", "", partial(audit_gate, offered)),
+        look("budget", "", partial(_require_its_batches, offered)),
+    )
+    return " ".join(finding.found for finding in findings if finding.outcome == "refused")
+
+
+@guarded("The gate budget")
+def _require_its_batches(offered: Offered) -> str:
+    """The charge that paid for it is there, and nobody withdrew from what it holds."""
+    entries, own = _charges(Ledger(current_state()), offered)
+    if not own:
+        raise Unwaivable(f"this ledger knows no charge that paid for it (its tag {RESERVATION}).")
+    _require_nobody_withdrew(offered, own, entries)
+    return ""
 
 
 look_task = unstored_task(look, "gate", run_name="gate {gate}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,24 +44,40 @@ def require_own_code(folder: Path) -> str:
       Refused: there is more, or something else. It should not be loaded, as that would run it.
     """
     found = files_in(folder)
-    missing, more = sorted(FILES - set(found)), sorted(set(found) - FILES)
-    if missing or more:
-        what = f"lacks {', '.join(missing)}" if missing else f"has {shown(', '.join(more))}, which Jali does not write"
-        raise Refused(f"the version {what}. Restore its files, or release anew.")
-    changed = [name for name, ours in CODE.items() if found[name].read_bytes() != ours.read_bytes()]
-    if changed:
-        raise Refused(
-            f"{' and '.join(changed)} of the version {'are' if len(changed) > 1 else 'is'} not what Jali "
-            f"{version('jali')} ships: another Jali released it, or somebody changed it. It was not run. Compare it, "
-            "and say with --waive code=REASON why it may run; or release anew."
-        )
-    strange = [name for name, is_ours in _SETTINGS.items() if not is_ours(_yaml(found[name]))]
-    if strange or not _is_pinned(found[REQUIREMENTS].read_text(errors="replace").splitlines()):
-        raise Refused(
-            f"{' and '.join(strange or [REQUIREMENTS])} of the version would load or install what Jali never asks for. "
-            "It was not run. Restore its files, or release anew."
-        )
+    wrong = [*_other_files(set(found)), *_other_code(found), *_other_settings(found)]
+    if wrong:
+        raise Refused(f"{' '.join(wrong)} It was not run.")
     return f"what runs is what Jali {version('jali')} ships."
+
+
+def _other_files(found: set[str]) -> list[str]:
+    missing, more = sorted(FILES - found), sorted(found - FILES)
+    what = [f"lacks {', '.join(missing)}"] if missing else []
+    what += [f"has {shown(', '.join(more))}, which Jali does not write"] if more else []
+    return [f"the version {' and '.join(what)}. Restore its files, or release anew."] if what else []
+
+
+def _other_code(found: Mapping[str, Path]) -> list[str]:
+    changed = [name for name, ours in CODE.items() if name in found and found[name].read_bytes() != ours.read_bytes()]
+    if not changed:
+        return []
+    return [
+        f"{' and '.join(changed)} of the version {'are' if len(changed) > 1 else 'is'} not what Jali {version('jali')} "
+        "ships: another Jali released it, or somebody changed it. Compare it, and say with --waive code=REASON why it "
+        "may run; or release anew."
+    ]
+
+
+def _other_settings(found: Mapping[str, Path]) -> list[str]:
+    strange = [name for name, is_ours in _SETTINGS.items() if name in found and not is_ours(_yaml(found[name]))]
+    if REQUIREMENTS in found and not _is_pinned(found[REQUIREMENTS].read_text(errors="replace").splitlines()):
+        strange.append(REQUIREMENTS)
+    if not strange:
+        return []
+    return [
+        f"{' and '.join(strange)} of the version would load or install what Jali never asks for. Restore its files, or "
+        "release anew."
+    ]
 
 
 def signature_of(folder: Path) -> Any:

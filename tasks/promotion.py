@@ -1,4 +1,4 @@
-"""The registered model SOURCE.serving: what is served, how it becomes so, and how it is taken back.
+"""The registered model SOURCE.serving: what is served, and how it becomes so.
 
 Its alias `champion` is what answers, `previous` what a rollback brings back. A version says in its tag
 `promotion.replaces` what was champion before it; `previous` repeats that, and is written before `champion` moves. So
@@ -8,25 +8,23 @@ move was cut off, the tag says what a rollback brings back.
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.errors import EnvironmentFault, Refused, SpecError, quoted, shown
+from models.errors import EnvironmentFault, Refused, SpecError, shown
 from models.release import Release, ReleaseError
+from tasks.decisions import HISTORY, WAS_CHAMPION, What, Who, history_with
 from tasks.gates import Champion, Finding, Offered
 from tasks.guard import LOST, guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
 from tasks.model_files import signature_of
 from tasks.registered import CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum, download_version
-from tasks.registry import CHAMPION, PREVIOUS, serving_name, versions_of
+from tasks.registry import CHAMPION, FROM, PREVIOUS, serving_name, versions_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -35,15 +33,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
-FROM, REPLACES = "promotion.from", "promotion.replaces"
+DECISION = "promotion."
+REPLACES = "promotion.replaces"
 BY, AT, WHY = "promotion.by", "promotion.at", "promotion.why"
 RESULTS, WAIVED = "promotion.gates", "promotion.waived."
-"""Tags of a version of SOURCE.serving: what it is a copy of, what was champion before; who made it champion, when (UTC)
-and why; what the gates found, and what was waived."""
+"""Tags of a version of SOURCE.serving: what was champion before; who last decided to make it champion, when (UTC) and
+why; what the gates found, and what was waived. All of them begin alike, and no version brings any along."""
 LAST_REFUSAL = "promotion.last_refusal"
 """Tag of a version that was refused."""
-ROLLED_BACK = ("promotion.rolled_back_by", "promotion.rolled_back_at", "promotion.rolled_back_why")
-"""Tags of a version that was champion, and was taken back."""
 
 CONDITION = (
     "The guarantee covers the release. That this version was chosen, and when, may depend on figures computed from "
@@ -55,28 +52,6 @@ SERVING_NOTE = (
 )
 LONGEST_FOUND = 400
 """Characters of what a gate found that a tag keeps; Prefect's artifact has all."""
-
-
-@dataclass(frozen=True)
-class Who:
-    """Whose decision it is, when, and why; all three are stored and shown."""
-
-    name: str
-    at: str
-    why: str
-
-    @classmethod
-    def now(cls, why: str | None) -> Who:
-        """As this account, and the name that MLflow knows it by, where that is another."""
-        names = dict.fromkeys((_account(), os.environ.get("MLFLOW_TRACKING_USERNAME", "")))
-        return cls(" as ".join(filter(None, names)), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", why or "")
-
-
-def _account() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"uid {os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -138,13 +113,13 @@ def open_offered(recommender: str, source: str, number: str, folder: Path) -> Of
     tags = client.get_model_version(name, number).tags
     release, fault = None, ""
     try:
-        release = _downloaded(name, number, folder)
+        release = downloaded(name, number, folder)
     except EnvironmentFault as error:
         fault = str(error)
     return Offered(source, recommender, number, tags, folder, release, fault)
 
 
-def _downloaded(name: str, number: str, folder: Path) -> Release:
+def downloaded(name: str, number: str, folder: Path) -> Release:
     """All files of a version, in `folder`, and the release that they hold.
 
     Raises:
@@ -164,13 +139,13 @@ def _downloaded(name: str, number: str, folder: Path) -> Release:
 def open_champion(source: str, folder: Path) -> tuple[Aliases, Champion | None]:
     """What is served now, with its files in `folder`."""
     client = open_tracking(current_state())
-    aliases = _aliases(client, source)
+    aliases = aliases_of(client, source)
     if aliases.champion is None:
         return aliases, None
     name = serving_name(source)
     release = None
     with suppress(EnvironmentFault):  # the gate that compares says so
-        release = _downloaded(name, aliases.champion, folder)
+        release = downloaded(name, aliases.champion, folder)
     origin = client.get_model_version(name, aliases.champion).tags.get(FROM, f"{name}/{aliases.champion}")
     return aliases, Champion(aliases.champion, origin, release, signature_of(folder))
 
@@ -205,17 +180,29 @@ def serve(offered: Offered, findings: Sequence[Finding], before: Aliases, who: W
       before: what was served when the gates compared.
 
     Raises:
-      Refused: something else is served meanwhile, or the lease was lost; the champion is as it was.
+      Refused: something else is served meanwhile, the tags are others, or the lease was lost; the champion stays.
       EnvironmentFault: MLflow does not take it.
     """
-    with _told_by_mlflow("Look with `jali promote --dry-run`, and promote again."):
+    with told_by_mlflow("Promote again: that looks first what is served."):
         client = open_tracking(current_state())
         lease.renew()  # before a copy is touched that somebody else may have made the champion meanwhile
-        tags = _promotion_tags(offered, findings, before, who)
-        number = _copied(client, offered, tags)
+        require_unmoved(client, offered.source, before)
+        _require_as_looked_at(client, offered)
+        number = _copied(client, offered, _promotion_tags(offered, findings, before, who), who)
         refresh_card(client, serving_name(offered.source), number)
-        _move(client, offered.source, before, Aliases(number, before.champion), lease)
+        if before.champion is not None:
+            note_end(client, serving_name(offered.source), before.champion, "replaced", who)
+        move(client, offered.source, before, Aliases(number, before.champion), lease)
     return number
+
+
+def _require_as_looked_at(client: MlflowClient, offered: Offered) -> None:
+    """Raise Refused if the version's tags are others than those that the gates saw, and that the copy will have."""
+    if client.get_model_version(offered.model, offered.number).tags != offered.tags:
+        raise Refused(
+            f"the tags of {offered} were changed while the gates looked, by an audit or by hand. Nothing was moved. "
+            "Promote again: the gates then look at what the tags say now."
+        )
 
 
 def _promotion_tags(offered: Offered, findings: Sequence[Finding], before: Aliases, who: Who) -> dict[str, str]:
@@ -234,19 +221,25 @@ def _promotion_tags(offered: Offered, findings: Sequence[Finding], before: Alias
     }
 
 
-def _copied(client: MlflowClient, offered: Offered, tags: Mapping[str, str]) -> str:
-    """Number of the copy in SOURCE.serving, with the tags of the version as they are now, and these."""
+def _copied(client: MlflowClient, offered: Offered, decision: Mapping[str, str], who: Who) -> str:
+    """Number of the copy in SOURCE.serving, with the tags of the version as the gates saw them, and the decision's."""
     name = serving_name(offered.source)
-    version = client.get_model_version(offered.model, offered.number)
-    wanted = {**{key: text for key, text in version.tags.items() if key != LAST_REFUSAL}, **tags}
+    wanted = {**{key: text for key, text in offered.tags.items() if not key.startswith(DECISION)}, **decision}
     there = _copy_of(client, offered)
     if there is not None:
+        kept = {WAS_CHAMPION: there.tags[WAS_CHAMPION]} if WAS_CHAMPION in there.tags else {}
+        wanted |= {**kept, **history_with(there.tags, "promoted", who)}
         _retag(client, name, str(there.version), there.tags, wanted)
         return str(there.version)
     _ensure_serving(client, offered.source)
+    version = client.get_model_version(offered.model, offered.number)
     # What MLflow's copy_model_version does; but it has its tags from the first moment, and nothing is printed.
     made = client.create_model_version(
-        name, _uri(offered.model, offered.number), version.run_id, tags=wanted, model_id=version.model_id
+        name,
+        _uri(offered.model, offered.number),
+        version.run_id,
+        tags={**wanted, **history_with({}, "promoted", who)},
+        model_id=version.model_id,
     )
     return str(made.version)
 
@@ -270,21 +263,33 @@ def _ensure_serving(client: MlflowClient, source: str) -> None:
             raise
 
 
-def _aliases(client: MlflowClient, source: str) -> Aliases:
+def aliases_of(client: MlflowClient, source: str) -> Aliases:
     found = client.search_registered_models(f"name = '{serving_name(source)}'")
     pointing = dict(found[0].aliases) if found else {}
     champion, previous = (pointing.get(alias) for alias in (CHAMPION, PREVIOUS))
     return Aliases(champion and str(champion), previous and str(previous))
 
 
-def _move(client: MlflowClient, source: str, before: Aliases, after: Aliases, lease: Lease) -> None:
-    """Move the aliases, if they are where they were. The new champion has its tag `promotion.replaces` already."""
-    lease.renew()
-    if _aliases(client, source) != before:
+def note_end(client: MlflowClient, name: str, number: str, what: What, who: Who) -> None:
+    """Note on the champion, while it still is, that it was one and what ends that."""
+    tags = client.get_model_version(name, number).tags
+    client.set_model_version_tag(name, number, WAS_CHAMPION, who.at)
+    client.set_model_version_tag(name, number, HISTORY, history_with(tags, what, who)[HISTORY])
+
+
+def require_unmoved(client: MlflowClient, source: str, before: Aliases) -> None:
+    """Raise Refused if the aliases are no longer where they were."""
+    if aliases_of(client, source) != before:
         raise Refused(
             f"what {serving_name(source)} serves was changed meanwhile, by hand or from elsewhere. Nothing was moved. "
             "Look at it in the registry (jali ui), and do it again."
         )
+
+
+def move(client: MlflowClient, source: str, before: Aliases, after: Aliases, lease: Lease) -> None:
+    """Move the aliases, if they are where they were. The new champion has its tag `promotion.replaces` already."""
+    lease.renew()
+    require_unmoved(client, source, before)
     name = serving_name(source)
     if after.previous is not None:
         client.set_registered_model_alias(name, PREVIOUS, after.previous)
@@ -297,99 +302,14 @@ def note_refusal(offered: Offered, findings: Sequence[Finding], who: Who) -> Non
     """Write down on the version that it was refused, by which gates, who asked and why."""
     refused = {f.gate: f.found[:LONGEST_FOUND] for f in findings if f.outcome == "refused"}
     told = json.dumps({"by": who.name, "at": who.at, "why": who.why, "gates": refused}, ensure_ascii=False)
-    with _told_by_mlflow("The version was refused all the same."):
+    with told_by_mlflow("The version was refused all the same."):
         client = open_tracking(current_state())
         client.set_model_version_tag(offered.model, offered.number, LAST_REFUSAL, told)
 
 
-@dataclass(frozen=True)
-class Way:
-    """A rollback: from which version of SOURCE.serving to which.
-
-    Attributes:
-      left, reached: what they are copies of, as `SOURCE.RECOMMENDER/NUMBER`.
-    """
-
-    before: Aliases
-    to: str
-    left: str
-    reached: str
-
-
-@guarded("Reading the registry")
-def way_back(source: str, to: str | None) -> Way:
-    """Where a rollback leads: to the version named, or to what was champion before.
-
-    Raises:
-      Refused: nothing was, or it is no longer there.
-      SpecError: no such version was ever served.
-    """
-    client = open_tracking(current_state())
-    name, before = serving_name(source), _aliases(client, source)
-    versions = {str(found.version): found for found in client.search_model_versions(f"name = '{name}'")}
-    served = {number: found for number, found in versions.items() if AT in found.tags}
-    if to is not None and to not in served:
-        has = ", ".join(sorted(served, key=int)) or "none"
-        raise SpecError(f"{name} has no version {quoted(to)} that was promoted; it has {has}.")
-    champion = versions.get(before.champion or "")
-    target = to or before.previous
-    if to is None and champion is not None and target == before.champion:  # a move was cut off here
-        target = champion.tags.get(REPLACES)
-    if target is None or target not in versions:
-        raise Refused(
-            f"nothing was champion of {shown(source)} before, or it was deleted: there is nothing to roll back to. "
-            "`jali promote` makes another version the champion."
-        )
-    if target == before.champion:
-        raise Refused(f"version {target} of {name} is the champion already. Nothing was changed.")
-    left = champion.tags.get(FROM, "") if champion is not None else ""
-    return Way(before, target, left, versions[target].tags.get(FROM, f"{name}/{target}"))
-
-
-@guarded("The rollback")
-def require_servable(source: str, way: Way, folder: Path) -> None:
-    """Raise Refused unless the files that a rollback would bring back are there, and as they were promoted."""
-    name = serving_name(source)
-    try:
-        _downloaded(name, way.to, folder)
-        promoted = open_tracking(current_state()).get_model_version(name, way.to).tags.get(CHECKSUM)
-        reason = "" if promoted == checksum(folder) else "its files are not those that were promoted."
-    except EnvironmentFault as fault:
-        reason = str(fault)
-    if reason:
-        raise Refused(
-            f"a rollback to version {way.to} of {name} would serve what does not work: {reason} The champion stays. "
-            "Restore the files, name another version with --to, or promote one."
-        )
-
-
-@guarded("The rollback")
-def roll_back(source: str, way: Way, who: Who, lease: Lease) -> None:
-    """Make `way.to` the champion, and the champion what another rollback would bring back.
-
-    Raises:
-      Refused: something else is served meanwhile, or the lease was lost; the champion is as it was.
-      EnvironmentFault: MLflow does not take it.
-    """
-    name, left = serving_name(source), way.before.champion
-    with _told_by_mlflow("Look with `jali ui`, and roll back again."):
-        client = open_tracking(current_state())
-        lease.renew()
-        client.set_model_version_tag(name, way.to, REPLACES, left or "")
-        if left is not None:
-            for key, text in zip(ROLLED_BACK, (who.name, who.at, who.why), strict=True):
-                client.set_model_version_tag(name, left, key, text)
-        _move(client, source, way.before, Aliases(way.to, left), lease)
-        for key in client.get_model_version(name, way.to).tags.keys() & set(ROLLED_BACK):
-            client.delete_model_version_tag(name, way.to, key)
-        for number in filter(None, (way.to, left)):
-            with suppress(EnvironmentFault):  # what is taken back may be damaged, which may be why
-                refresh_card(client, name, number)
-
-
 @contextmanager
-def _told_by_mlflow(what_next: str) -> Iterator[None]:
-    """What MLflow refuses is one sentence; what it cannot do, tasks/guard.py says."""
+def told_by_mlflow(what_next: str) -> Iterator[None]:
+    """What MLflow refuses or cannot do is one sentence, and `what_next` another."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -397,9 +317,10 @@ def _told_by_mlflow(what_next: str) -> Iterator[None]:
         return
     except MlflowException as error:
         if error.error_code in LOST:
-            raise
-        reason = error.error_code
-    raise EnvironmentFault(f"MLflow did not take the decision ({reason}). {what_next}")
+            reason = "MLflow, or the disk or database behind it, no longer does its work."
+        else:
+            reason = f"MLflow did not take the decision ({error.error_code})."
+    raise EnvironmentFault(f"{reason} {what_next}")
 
 
 find_offered_task = unstored_task(find_offered, "find the version")
@@ -409,6 +330,3 @@ open_champion_task = unstored_task(open_champion, "read the champion")
 copy_that_serves_task = unstored_task(copy_that_serves, "look for a copy")
 serve_task = unstored_task(serve, "promote")
 note_refusal_task = unstored_task(note_refusal, "note the refusal")
-way_back_task = unstored_task(way_back, "find the way back")
-require_servable_task = unstored_task(require_servable, "see that it loads")
-roll_back_task = unstored_task(roll_back, "roll back")

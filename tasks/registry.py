@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
+FROM = "promotion.from"
+"""Tag of a version of SOURCE.serving: what it is a copy of, as `SOURCE.RECOMMENDER/NUMBER`."""
 RESERVATION, LEDGER, HEAD = "ledger.reservation", "ledger.id", "ledger.head"
 """Tags of a version: which charge paid for it, in which ledger, and that ledger's newest row then."""
 SPENT_THEN = "ledger.spent_when_released"
@@ -34,6 +36,15 @@ def versions_of(client: MlflowClient, recommender: str) -> list[ModelVersion]:
     """Every version of the recommender, of whatever source."""
     found = client.search_model_versions(f"name LIKE '%.{recommender}'", max_results=10_000)
     return [version for version in found if version.name == f"{version.tags.get('source')}.{recommender}"]
+
+
+def champion_made_of(client: MlflowClient, source: str, origin: str) -> str | None:
+    """Number of the champion of SOURCE.serving, if it is a copy of `origin`, `SOURCE.RECOMMENDER/NUMBER`."""
+    for model in client.search_registered_models(f"name = '{serving_name(source)}'"):
+        number = model.aliases.get(CHAMPION)
+        if number is not None and client.get_model_version(model.name, number).tags.get(FROM) == origin:
+            return str(number)
+    return None
 
 
 @guarded("Comparing the ledger with the registry")

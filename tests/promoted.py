@@ -13,11 +13,13 @@ from flows.run import bill
 from models.candidate import Candidate
 from models.index import make_recommender
 from models.privacy.specification import PrivacySpecification
+from tasks import promotion
+from tasks.decisions import Who
 from tasks.gates import Finding, Offered
 from tasks.lease import lease
 from tasks.ledger import Ledger
 from tasks.ledger_entries import Charge
-from tasks.promotion import Aliases, Who, _aliases, open_offered, serve
+from tasks.promotion import Aliases, open_offered, serve
 from tasks.publishing import publish
 from tasks.state import State, prepare
 from tasks.tracking import open_tracking
@@ -94,7 +96,7 @@ def served(served_films: Path, state: State) -> State:
 
 def aliases_of(state: State) -> Aliases:
     """What films.serving serves."""
-    return _aliases(open_tracking(state), "films")
+    return promotion.aliases_of(open_tracking(state), "films")
 
 
 def promote(state: State, number: str, who: Who = WHO, findings: tuple[Finding, ...] = FINDINGS) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +18,11 @@ from flows.promote import Decision, Promotion, make_promotion, make_rollback
 from flows.promote_view import decision_markdown, refusal
 from models.errors import EnvironmentFault, NotPromoted, Refused, SpecError
 from tasks.clean_process import CleanProcess
+from tasks.decisions import Who
 from tasks.gates import GATES, Finding
 from tasks.lease import lease
-from tasks.promotion import LAST_REFUSAL, Aliases, Way, Who, require_servable
+from tasks.promotion import LAST_REFUSAL, Aliases
+from tasks.rollback import Way, require_servable
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tests import promoted
@@ -199,6 +202,56 @@ def test_who_comes_second_is_refused_at_once_and_told_of_the_first(decisions: li
             assert "changing what films serves is under way already: ann began it at" in outcome.stderr
         assert command("promote", "pdp-histogram", "--dry-run").exit_code == 0
     assert decisions == []
+
+
+@needs_mlflow
+@pytest.mark.parametrize("lost", ["the artifact", "the flow's last state", "an interrupt"])
+def test_what_is_served_is_told_though_prefect_is_lost_or_somebody_interrupts(
+    decisions: list[str], films: State, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Whoever is told that a rollback failed does it again, which undoes it."""
+
+    def losing(*_: Any) -> None:
+        raise OSError("the server is gone")
+
+    def ending(flow: Any) -> Any:
+        def ended(request: Any) -> None:
+            flow(request)
+            raise KeyboardInterrupt if lost == "an interrupt" else OSError("the server is gone")
+
+        return ended
+
+    command("promote", "pdp-histogram", "1")
+    for name in ("promote", "rollback"):
+        if lost == "the artifact":
+            monkeypatch.setattr(flows.promote, "leave_decision_task", losing)
+        else:
+            monkeypatch.setattr(flows.promote, name, ending(getattr(flows.promote, name)))
+    monkeypatch.setattr("flows.exits.os._exit", sys.exit)
+    for arguments, sentence in (
+        (("promote", "pdp-histogram", "2"), f"{NAME}/2 is the champion of films now"),
+        (("rollback",), f"{NAME}/1 is the champion of films again"),
+    ):
+        outcome = command(*arguments)
+        assert sentence in outcome.stdout
+        assert ("Prefect did not keep the decision as an artifact" in outcome.stdout) == (lost == "the artifact")
+        assert (outcome.exit_code == 0) == (lost == "the artifact")
+    assert "makes version N the champion, whichever it is" in outcome.stderr or lost != "an interrupt"
+    assert aliases_of(films) == Aliases("1", "2")
+
+
+@needs_mlflow
+def test_a_rollback_to_what_the_gates_would_refuse_now_needs_a_reason(decisions: list[str], films: State) -> None:
+    for number in ("1", "2"):
+        command("promote", "pdp-histogram", number)
+    open_tracking(films).set_model_version_tag(NAME, "1", "audit.result", "exceeded")
+    refused = command("rollback")
+    assert (refused.exit_code, "contradict" in refused.stderr) == (1, True)
+    assert aliases_of(films) == Aliases("2", "1")
+    done = command("rollback", "--because", "the other one answers nothing")
+    assert done.exit_code == 0, done.stderr
+    assert "Since it was promoted, something was found about it: the version's tags audit.*" in done.stdout
+    assert "something was found about it" in decisions[-1]
 
 
 def decision(*findings: Finding, **more: Any) -> Decision:

@@ -24,6 +24,7 @@ from tasks.audit_figure import least_misses
 from tasks.audit_history import HISTORY, LONGEST, History, told_share
 from tasks.auditing import Trial, Version, find_version, log_audit, released_subject
 from tasks.audits import entry_of, note_audit, require_not_exceeded
+from tasks.registry import FROM
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.views import AUDITS
@@ -66,6 +67,11 @@ def test_a_version_whose_latest_audit_exceeded_is_refused_with_what_was_found_an
         ) as told:
             require_not_exceeded(tags_after(*shown))
         assert told.value.exit_code == 1
+
+
+def test_what_exceeded_hides_no_tag_that_somebody_changed() -> None:
+    with pytest.raises(Refused, match=r"exceeded its claim.*contradict"):
+        require_not_exceeded({**tags_after(1.3), "audit.result": "within"})
 
 
 def test_a_version_within_its_claim_passes_without_a_word() -> None:
@@ -177,8 +183,8 @@ def test_a_history_that_somebody_spoilt_shuts_the_gate_in_a_sentence() -> None:
             require_not_exceeded({**tags, HISTORY: text})
 
 
-def registry_of(tags: dict[str, str], fails_at: int | None = None) -> SimpleNamespace:
-    """A version's tags, of which the write number `fails_at` does not come through."""
+def registry_of(tags: dict[str, str], fails_at: int | None = None, **aliases: str) -> SimpleNamespace:
+    """A version's tags, of which the write number `fails_at` does not come through; and aliases of what is served."""
     written: list[str] = []
 
     def write(model: str, number: str, name: str, value: str) -> None:
@@ -188,7 +194,10 @@ def registry_of(tags: dict[str, str], fails_at: int | None = None) -> SimpleName
         tags[name] = value
 
     return SimpleNamespace(
-        get_model_version=lambda *_: SimpleNamespace(tags=dict(tags)), set_model_version_tag=write, written=written
+        get_model_version=lambda *_: SimpleNamespace(tags=dict(tags)),
+        set_model_version_tag=write,
+        search_registered_models=lambda _: [SimpleNamespace(name="films.serving", aliases=aliases)],
+        written=written,
     )
 
 
@@ -250,6 +259,26 @@ def test_an_audit_is_noted_though_the_card_cannot_tell_of_it(state: State, monke
     monkeypatch.setattr(audits, "open_tracking", lambda state: registry_of(tags))
     assert "Its description could not be rewritten" in note_audit(A_VERSION, trial(1.3), "run")
     assert is_refused(tags)
+
+
+@pytest.mark.parametrize(
+    ("shown", "origin", "is_told"),
+    [
+        (1.3, "films.pdp-histogram/1", True),
+        (0.8, "films.pdp-histogram/1", False),
+        (1.3, "films.pdp-histogram/2", False),
+    ],
+)
+def test_who_finds_that_the_champion_exceeds_is_told_how_to_take_it_back(
+    state: State, monkeypatch: pytest.MonkeyPatch, shown: float, origin: str, is_told: bool
+) -> None:
+    client = registry_of({FROM: origin}, champion="4")  # of which the audited version's tags are the copy's, too
+    monkeypatch.setattr(audits, "open_tracking", lambda state: client)
+    monkeypatch.setattr(audits, "refresh_card", lambda client, name, number: None)
+    said = note_audit(A_VERSION, trial(shown), "run")
+    assert (
+        "version 4 of films.serving, the champion, is a copy of it. `jali rollback --source films`" in said
+    ) == is_told
 
 
 def test_audits_that_end_together_are_all_counted(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

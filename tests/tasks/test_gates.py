@@ -20,6 +20,7 @@ from models.privacy.guarantee import Guarantee
 from models.private_metrics import PaidMetrics
 from models.release import FORMAT, RELEASE_FILE, Release
 from tasks import gates
+from tasks.audit_history import RESULT
 from tasks.clean_process import CleanProcess, clean_process, made_up_requests, require_same_answers, started_early
 from tasks.gates import (
     GATES,
@@ -44,6 +45,7 @@ from tasks.registered import RELEASE_FOLDER, checksum
 from tasks.registry import HEAD, LEDGER, RESERVATION
 from tasks.state import State
 from tasks.tracking import open_tracking
+from tasks.views import AUDITS
 from tests import promoted
 from tests.promoted import NAME, bill_of, candidate, offered
 
@@ -298,9 +300,31 @@ def test_a_version_from_before_somebody_withdrew_needs_a_reason(good: Offered, f
         assert (found.outcome == "waived", "Promote version 4, which does not" in found.found) == (later, later)
 
 
-def test_a_version_without_a_charge_is_refused(good: Offered, films: State) -> None:
-    with pytest.raises(Refused, match="knows no charge that paid for it"):
-        budget_gate(with_tags(good, ledger__reservation=None))
+def test_a_withdrawal_and_a_budget_that_is_used_up_are_told_together(
+    good: Offered, films: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(films)
+    (charge,) = bill_of(candidate())
+    (reservation,) = ledger.reserve([[dataclasses.replace(charge, purpose="withdrawal", series="x")]])
+    reservation.commit(charge.recommender, charge.event)
+    reservation.published("version 4")
+    monkeypatch.setattr(Ledger, "budget", lambda *_: Budget(epsilon=0.5))
+    found = look("budget", "that person agreed", lambda: budget_gate(good))
+    assert found.outcome == "waived"
+    assert "somebody withdrew from the batches" in found.found
+    assert "and its budget is ε=0.5" in found.found
+    forged = look("budget", "trust me", lambda: budget_gate(with_tags(good, ledger__reservation="f" * 32)))
+    assert (forged.outcome, forged.is_final) == ("refused", True)
+    assert "and its budget is ε=0.5" in forged.found
+
+
+@pytest.mark.parametrize("tag", [None, "f" * 32])
+def test_no_reason_makes_a_version_pass_whose_charge_the_ledger_does_not_know(
+    good: Offered, films: State, tag: str | None
+) -> None:
+    found = look("budget", "trust me", lambda: budget_gate(with_tags(good, ledger__reservation=tag)))
+    assert (found.outcome, found.is_final) == ("refused", True)
+    assert "knows no charge that paid for it" in found.found
 
 
 def test_a_ledger_that_was_changed_is_one_sentence(
@@ -309,8 +333,8 @@ def test_a_ledger_that_was_changed_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JALI_LEDGER_KEY", "k" * 64)
-    found = look("budget", "", lambda: budget_gate(good))
-    assert found.outcome == "refused"
+    found = look("budget", "the key was lost", lambda: budget_gate(good))
+    assert found.outcome == "refused"  # what else there is to find, nobody knows
     assert "is not as it was written" in found.found
 
 
@@ -357,8 +381,12 @@ def test_no_gate_reads_what_was_not_paid_for(
     def spied(*_: Any, **__: Any) -> Any:
         raise AssertionError("a run was looked at")
 
-    for name in ("get_run", "search_runs", "get_metric_history", "get_experiment_by_name"):
+    def experiment(client: MlflowClient, name: str) -> None:
+        assert name == AUDITS  # on made-up ratings
+
+    for name in ("get_run", "search_runs", "get_metric_history"):
         monkeypatch.setattr(MlflowClient, name, spied)
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", experiment)
     for gate in (verdict_gate, budget_gate, audit_gate, code_gate):
         assert gate(good)
     assert metric_gate(good, champion_of(good), None)
@@ -368,10 +396,26 @@ def test_no_gate_reads_what_was_not_paid_for(
 # The audit
 
 
-def test_an_audit_that_exceeded_stands_in_the_way_and_none_is_only_told(good: Offered) -> None:
+def test_an_audit_that_exceeded_stands_in_the_way_and_none_is_only_told(good: Offered, films: State) -> None:
     assert "never audited" in audit_gate(good)
     with pytest.raises(Refused, match="contradict"):
         audit_gate(with_tags(good, audit__result="within"))
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_audit_that_exceeded_is_remembered_where_its_tags_were_deleted(
+    good: Offered, films: State, is_deleted: bool
+) -> None:
+    client = open_tracking(films)
+    experiment = client.create_experiment(AUDITS)
+    for version, result in ((str(good), "within"), ("version 2 of films.pdp-histogram", "exceeded")):
+        client.create_run(experiment, tags={"version": version, RESULT: result})
+    assert "never audited" in audit_gate(good)
+    run = client.create_run(experiment, tags={"version": str(good), RESULT: "exceeded"})
+    if is_deleted:
+        client.delete_run(run.info.run_id)
+    with pytest.raises(Refused, match="has 1 audits of the version that exceeded its claim, and its tags know of 0"):
+        audit_gate(good)
 
 
 # The code, and loading it
@@ -429,6 +473,20 @@ def test_a_version_that_would_run_or_install_something_else_is_refused_and_not_r
     code = look("code", "", lambda: code_gate(good))
     assert code.outcome == "refused"
     assert look("load", "", lambda: load_gate(good, code, Nobody())).outcome == "-"
+
+
+def test_a_reason_for_another_script_is_none_for_other_packages(good: Offered) -> None:
+    """A gate is waived as a whole: what it finds is told as a whole, too."""
+    for file, old, new in (
+        ("serve_release.py", "import", "import os, "),
+        ("requirements.txt", "mlflow==", "x==1\nmlflow=="),
+    ):
+        replaced(file, old, new)(good.folder)
+    (good.folder / "more.py").write_text("1")
+    found = look("code", "an older Jali wrote it", lambda: code_gate(good)).found
+    assert "has more.py" in found
+    assert "serve_release.py of the version is not what Jali" in found
+    assert "requirements.txt of the version would load or install" in found
 
 
 class Answering(CleanProcess):
@@ -536,6 +594,8 @@ def test_another_scale_or_other_fields_or_a_champion_that_is_lost_are_refused(go
         schema_gate(good, dataclasses.replace(champion, signature={"inputs": "[]", "outputs": "[]"}))
     with pytest.raises(Refused, match="the champion's files cannot be read"):
         schema_gate(good, dataclasses.replace(champion, release=None))
+    with pytest.raises(Refused, match=r"other fields .* Moreover: its scale is"):
+        schema_gate(half, dataclasses.replace(champion, signature={"inputs": "[]", "outputs": "[]"}))
 
 
 @pytest.mark.parametrize("text", ["", "signature: null", "[", "signature: {inputs: x}", "- 1"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +17,13 @@ import pytest
 
 from models.errors import EnvironmentFault, Refused, SpecError
 from models.release import Release
-from tasks import promotion
+from tasks import decisions, rollback
+from tasks.audit_history import HISTORY as AUDITS_OF_A_VERSION
+from tasks.audit_history import History
 from tasks.auditing import find_version
+from tasks.audits import entry_of
 from tasks.batches import release_before
+from tasks.decisions import HISTORY, WAS_CHAMPION, Who, history_with
 from tasks.gates import Finding
 from tasks.lease import lease
 from tasks.ledger import Ledger
@@ -27,34 +33,29 @@ from tasks.promotion import (
     CHECKSUM,
     CONDITION,
     CONDITION_TAG,
-    FROM,
     LAST_REFUSAL,
     LONGEST_FOUND,
     REPLACES,
     RESULTS,
-    ROLLED_BACK,
     WAIVED,
     WHY,
     Aliases,
-    Way,
-    Who,
     copy_that_serves,
     find_offered,
     find_serving,
     note_refusal,
     open_champion,
-    require_servable,
-    roll_back,
     serve,
-    way_back,
 )
 from tasks.publishing import published_version, take_back, versions_paid_by
-from tasks.registry import CHAMPION, RESERVATION, require_same_ledger
+from tasks.registry import CHAMPION, FROM, RESERVATION, require_same_ledger
 from tasks.released import newest_release
+from tasks.rollback import ROLLED_BACK, Way, require_nothing_since, require_servable, roll_back, way_back
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.voiding import void
 from tests import promoted
+from tests.audited import trial
 from tests.promoted import FINDINGS, NAME, SERVING, WHO, aliases_of, offered, promote
 
 pytestmark = pytest.mark.slow  # MLflow's tables, and three publications
@@ -138,6 +139,56 @@ def test_a_number_that_comes_again_is_another_version(served: State, monkeypatch
     assert copy_that_serves(offered("1", served.folder / "c")) is None
 
 
+def test_tags_that_are_changed_after_the_gates_looked_are_not_served(served: State) -> None:
+    looked_at = offered("3", served.folder / "files")
+    open_tracking(served).set_model_version_tag(NAME, "3", "audit.result", "exceeded")
+    with (
+        lease(served, "changing what films serves", "me") as held,
+        pytest.raises(
+            Refused, match=r"the tags of version 3 of films.pdp-histogram were changed while the gates looked"
+        ),
+    ):
+        serve(looked_at, FINDINGS, aliases_of(served), WHO, held)
+    assert what_answers(served) == "2"
+    assert len(open_tracking(served).search_model_versions(f"name = '{SERVING}'")) == 2
+
+
+def test_a_version_brings_no_decision_along_that_nobody_made(films: State) -> None:
+    client = open_tracking(films)
+    for tag in (f"{WAIVED}verdict", WAS_CHAMPION, HISTORY, ROLLED_BACK[0], "promotion.more"):
+        client.set_model_version_tag(NAME, "1", tag, "forged")
+    promote(films, "1")
+    assert "forged" not in tags_of(films, "1").values()
+    assert client.get_model_version(SERVING, "1").description.count("forged") == 0
+
+
+def decisions_on(state: State, number: str) -> list[tuple[str, str]]:
+    return [(told["what"], told["by"]) for told in json.loads(tags_of(state, number)[HISTORY])]
+
+
+def test_no_decision_about_a_version_is_forgotten(served: State) -> None:
+    rolled_back(served, who=Who("ann", "later", "it was worse"))
+    promote(served, "2", Who("bob", "later still", ""))
+    assert decisions_on(served, "2") == [("promoted", "me"), ("taken back", "ann"), ("promoted", "bob")]
+    assert decisions_on(served, "1") == [
+        ("promoted", "me"),
+        ("replaced", "me"),
+        ("brought back", "ann"),
+        ("replaced", "bob"),
+    ]
+    assert not set(ROLLED_BACK) & set(tags_of(served, "2"))
+
+
+def test_of_too_many_decisions_the_newest_are_kept() -> None:
+    tags: dict[str, str] = {}
+    for n in range(100):
+        tags |= history_with(tags, "promoted", Who(str(n), "now", "é" * 500), "x" * 5000)
+        assert len(tags[HISTORY]) <= decisions.LONGEST
+    assert json.loads(tags[HISTORY])[-1]["by"] == "99"
+    for spoilt in ("", "3", "{", "[" * 100_000):
+        assert len(json.loads(history_with({HISTORY: spoilt}, "promoted", WHO)[HISTORY])) == 1
+
+
 # Cut off anywhere
 
 
@@ -200,7 +251,7 @@ def test_a_promotion_that_is_killed_at_any_write_leaves_what_was_served_and_the_
 ) -> None:
     """Before: 2 is champion and 1 previous. However far the promotion of 3 came, a rollback then leads to what
     it should, and the promotion can be done again."""
-    for after in range(5):  # the registered model (it is there), copy, card, previous, champion
+    for after in range(7):  # the registered model (it is there), copy, card, two of the end, previous, champion
         with as_before(served):
             with monkeypatch.context() as patch:
                 cut_off(patch, after)
@@ -212,14 +263,14 @@ def test_a_promotion_that_is_killed_at_any_write_leaves_what_was_served_and_the_
             assert what_answers(served) == "3"
             assert way_back("films", None).reached == f"{NAME}/2"
             assert len(open_tracking(served).search_model_versions(f"name = '{SERVING}'")) == 3
-    cut_off(monkeypatch, 5)
+    cut_off(monkeypatch, 7)
     promote(served, "3")
 
 
 def test_a_rollback_that_is_killed_at_any_write_can_be_done_again(
     served: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for after in range(6):  # replaces, three of who and why, previous, champion
+    for after in range(9):  # replaces, history, three of who and why, two of the end, previous, champion
         with as_before(served):
             with monkeypatch.context() as patch:
                 cut_off(patch, after)
@@ -228,7 +279,7 @@ def test_a_rollback_that_is_killed_at_any_write_can_be_done_again(
             assert what_answers(served) == "2"
             assert rolled_back(served).reached == f"{NAME}/1"
             assert aliases_of(served) == Aliases("1", "2")
-    cut_off(monkeypatch, 8)  # and two cards, when all is settled
+    cut_off(monkeypatch, 11)  # and two cards, when all is settled
     rolled_back(served)
 
 
@@ -249,7 +300,90 @@ def test_nothing_moves_once_the_lease_was_lost(served: State) -> None:
     assert what_answers(served) == "3"
 
 
+def test_what_mlflow_loses_as_the_champion_moves_is_done_again_and_not_undone(
+    served: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alias moves, and its answer is lost: `jali rollback` once more would bring back what was taken back."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    move = MlflowClient.set_registered_model_alias
+
+    def moved_and_lost(client: MlflowClient, name: str, alias: str, version: str) -> None:
+        move(client, name, alias, version)
+        if alias == CHAMPION:
+            raise MlflowException("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_alias", moved_and_lost)
+        with pytest.raises(
+            EnvironmentFault, match=r"`jali rollback --source films --to 1` makes it that, however it is"
+        ):
+            rolled_back(served)
+    with pytest.raises(Refused, match=r"version 1 of films\.serving is the champion already"):
+        rolled_back(served, "1")
+    assert what_answers(served) == "1"
+
+
+@pytest.mark.parametrize("lost", ["refresh_card", "delete_model_version_tag"])
+def test_nothing_that_follows_a_rollback_says_that_it_failed(
+    served: State, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    from mlflow import MlflowClient
+
+    rolled_back(served)
+    monkeypatch.setattr(rollback, "refresh_card", lambda *_: None)
+    monkeypatch.setattr(*((rollback, lost) if lost == "refresh_card" else (MlflowClient, lost)), lambda *_: 1 / 0)
+    with lease(served, "changing what films serves", "me") as held:
+        told = roll_back("films", way_back("films", None), WHO, held)
+    assert "The description of version 2 of films.serving could not be rewritten, and tells of before." in told
+    assert what_answers(served) == "2"
+
+
 # The way back
+
+
+def test_what_exceeded_since_is_brought_back_for_a_reason_alone(served: State) -> None:
+    client, nobody = open_tracking(served), Who("ann", "now", "")
+    way = way_back("films", None)
+    assert require_nothing_since("films", way, nobody) == ""
+    history = History().after(entry_of(trial(1.3), "run", datetime(2026, 11, 21, tzinfo=UTC)))
+    for name, text in {AUDITS_OF_A_VERSION: history.text, **history.tags}.items():
+        client.set_model_version_tag(NAME, "1", name, text)
+    with pytest.raises(
+        Refused, match=r"found about films.pdp-histogram/1: .*ε=1.3 was shown.* say with --because TEXT"
+    ):
+        require_nothing_since("films", way, nobody)
+    found = require_nothing_since("films", way, WHO)
+    with lease(served, "changing what films serves", "me") as held:
+        roll_back("films", way, WHO, held, found)
+    assert "ε=1.3 was shown" in json.loads(tags_of(served, "1")[HISTORY])[-1]["although"]
+
+
+def test_what_somebody_withdrew_from_since_is_brought_back_for_a_reason_alone(served: State) -> None:
+    (charge,) = promoted.bill_of(promoted.candidate())
+    (withdrawal,) = Ledger(served).reserve([[dataclasses.replace(charge, purpose="withdrawal", series="x")]])
+    withdrawal.commit(charge.recommender, charge.event)
+    withdrawal.published("version 4")
+    way = way_back("films", None)
+    for is_deleted in (False, True):  # then the copy says what it was
+        if is_deleted:
+            open_tracking(served).delete_model_version(NAME, "1")
+        with pytest.raises(Refused, match="somebody withdrew from the batches since"):
+            require_nothing_since("films", way, Who("ann", "now", ""))
+
+
+def test_a_copy_that_was_never_champion_is_none_to_go_back_to(served: State) -> None:
+    promoted_by_hand_since = Aliases("1", None)
+    with lease(served, "changing what films serves", "me") as held, pytest.raises(Refused, match="changed meanwhile"):
+        serve(offered("3", served.folder / "files"), FINDINGS, promoted_by_hand_since, WHO, held)
+    with pytest.MonkeyPatch.context() as patch:
+        cut_off(patch, 2)
+        with pytest.raises(Killed):
+            promote(served, "3")
+    assert tags_of(served, "3")[BY] == "me"
+    with pytest.raises(SpecError, match=r"has no version '3' that was champion; it has 1, 2\."):
+        way_back("films", "3")
 
 
 def test_without_anything_before_there_is_no_way_back(films: State) -> None:
@@ -260,7 +394,7 @@ def test_without_anything_before_there_is_no_way_back(films: State) -> None:
         way_back("films", None)
     with pytest.raises(Refused, match="the champion already"):
         way_back("films", "1")
-    with pytest.raises(SpecError, match=r"has no version '7' that was promoted; it has 1\."):
+    with pytest.raises(SpecError, match=r"has no version '7' that was champion; it has 1\."):
         way_back("films", "7")
 
 
@@ -285,7 +419,7 @@ def test_a_champion_that_was_deleted_is_no_hindrance(served: State) -> None:
 def test_no_rollback_to_files_that_are_gone_or_changed(
     served: State, monkeypatch: pytest.MonkeyPatch, file: str, damage: str
 ) -> None:
-    downloaded = promotion._downloaded
+    downloaded = rollback.downloaded
 
     def damaged(name: str, number: str, folder: Path) -> Release:
         downloaded(name, number, folder)
@@ -297,7 +431,7 @@ def test_no_rollback_to_files_that_are_gone_or_changed(
 
     way = way_back("films", None)
     require_servable("films", way, served.folder / "good")
-    monkeypatch.setattr(promotion, "_downloaded", damaged)
+    monkeypatch.setattr(rollback, "downloaded", damaged)
     with pytest.raises(Refused, match=r"would serve what does not work: .* The champion stays"):
         require_servable("films", way, served.folder / "bad")
 
@@ -344,7 +478,7 @@ def test_a_refusal_is_written_on_the_version(films: State) -> None:
 
 
 def test_who_decides_is_the_account_and_mlflow_s_name_for_it_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promotion.getpass, "getuser", lambda: "ann")
+    monkeypatch.setattr(decisions.getpass, "getuser", lambda: "ann")
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ann@example")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2")
     assert Who.now("why").name == "ann as ann@example"
