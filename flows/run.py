@@ -75,9 +75,10 @@ class Done:
 
     @property
     def sentence(self) -> str:
-        """For Prefect: what was published."""
+        """For Prefect: what was published, and what became of what interrupted runs had left."""
         names = [f"{result.candidate.name} v{result.version}" for result in self.results if result.version]
-        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", self.promotion]))
+        finished = [one.sentence for one in self.finished]
+        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", *finished, self.promotion]))
 
 
 class PromptThreads(ThreadPoolTaskRunner):

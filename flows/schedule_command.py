@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ LOOKS_SECONDS = 1.0
 """Between two looks at what ended."""
 MOST_UNANSWERED = 30
 """In a row; then Prefect's server is lost."""
+AT_WORK = "The `jali schedule` that is at work in this folder runs what is due."
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,16 @@ def schedule(asked: Asked, state: State) -> None:
         _changed(asked, state)
         if new:
             _registered(*new, promote=asked.promote, state=state)
-        _tell()
-        if asked.work or (is_ours and not (asked.changes or asked.listing)):
+        is_anything = _tell()
+        looks_only = bool(asked.changes) or asked.listing
+        if asked.work or (is_ours and is_anything and not looks_only):
             _work(state, is_ours=is_ours)
         elif new and not is_ours:
             _say_who_works(new[0], state)
+        elif is_anything and is_ours:
+            typer.echo("Nobody is at work here: `jali schedule` runs what is due.")
+        elif is_anything and asks_own_server(state):
+            typer.echo(AT_WORK)
 
 
 def _understood(asked: Asked) -> tuple[Job, Timing] | None:
@@ -117,7 +123,8 @@ def _registered(job: Job, timing: Timing, *, promote: bool, state: State) -> Non
         typer.echo(line)
 
 
-def _tell() -> None:
+def _tell() -> bool:
+    """Print the schedules; returns whether there are any."""
     from tasks.deployments import scheduled
 
     found = scheduled()
@@ -125,6 +132,7 @@ def _tell() -> None:
         typer.echo(schedule_line(one))
     if not found:
         typer.echo('Nothing is scheduled. For example: jali schedule CONFIG.yaml --cron "0 3 * * *"')
+    return bool(found)
 
 
 def schedule_line(one: Scheduled) -> str:
@@ -140,7 +148,7 @@ def _say_who_works(job: Job, state: State) -> None:
     from tasks.deployments import POOL, worker_environment
 
     if asks_own_server(state):
-        typer.echo("The `jali schedule` that is at work in this folder runs it.")
+        typer.echo(AT_WORK)
         return
     _, missing = worker_environment(state)
     secret = [name for name in ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY", "JALI_LEDGER_KEY") if name in os.environ]
@@ -151,6 +159,16 @@ def _say_who_works(job: Job, state: State) -> None:
 
 def _why(missing: list[str]) -> str:
     return f" ({' and '.join(missing)} hold a password, which Prefect would store)"
+
+
+@contextmanager
+def _said(line: str) -> Iterator[None]:
+    """Say it when Ctrl-C comes: what follows takes seconds."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(line)
+        raise
 
 
 def _work(state: State, *, is_ours: bool) -> None:
@@ -165,7 +183,7 @@ def _work(state: State, *, is_ours: bool) -> None:
     waiting: set[str] = set()
     n_unanswered = 0
     began = datetime.now(UTC)
-    with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
+    with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there, _said("Stopping ..."):
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
         if asks_own_server(state):
             is_log = not sys.stdout.isatty()  # which others may read

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
+from flows import schedule_command
 from flows.job import Job, candidates, make_job
 from flows.run import bill, run
 from flows.schedule import budget_lines, parameters_of, scheduled_job, timing_of, variables_of
@@ -129,6 +131,40 @@ def test_a_schedule_has_one_timing(cron: str | None, every: str | None) -> None:
 def test_what_does_not_go_together_is_refused_before_a_server_starts(asked: Asked, state: State) -> None:
     with pytest.raises(SpecError):
         schedule(asked, state)
+
+
+ONE = deployments.Scheduled("films", "every day", False, False, ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "is_ours", "says", "works"),
+    [
+        (Asked(), [], True, "Nothing is scheduled", False),
+        (Asked(), [ONE], True, "films", True),
+        (Asked(), [ONE], False, "is at work in this folder", False),
+        (Asked(listing=True), [ONE], True, "Nobody is at work here", False),
+        (Asked(listing=True), [ONE], False, "is at work in this folder", False),
+        (Asked(work=True), [], False, "Nothing is scheduled", True),
+    ],
+)
+def test_who_looks_at_the_schedules_is_told_who_runs_them(
+    asked: Asked,
+    found: list[deployments.Scheduled],
+    is_ours: bool,
+    says: str,
+    works: bool,
+    state: State,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun = []
+    monkeypatch.setattr(schedule_command, "schedule_server", lambda state: nullcontext((lambda: None, is_ours)))
+    monkeypatch.setattr(schedule_command, "asks_own_server", lambda state: True)
+    monkeypatch.setattr(schedule_command, "_work", lambda state, *, is_ours: begun.append(state))
+    monkeypatch.setattr(deployments, "scheduled", lambda: found)
+    schedule(asked, state)
+    assert says in capsys.readouterr().out
+    assert bool(begun) == works
 
 
 def test_scheduled_runs_are_batches_unless_the_configuration_says_otherwise(state: State) -> None:
