@@ -18,8 +18,8 @@ from scipy.stats import norm
 
 from models.audit.claim import Claim
 from models.errors import EnvironmentFault, Refused, SpecError
-from models.release import RELEASE_FILE
-from tasks import auditing, audits
+from models.release import RELEASE_FILE, Release
+from tasks import auditing, audits, model_card
 from tasks.audit_figure import least_misses
 from tasks.audit_history import HISTORY, LONGEST, History, told_share
 from tasks.auditing import Trial, Version, find_version, log_audit, released_subject
@@ -254,8 +254,13 @@ def test_what_is_noted_is_said(state: State, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_audit_is_noted_though_the_card_cannot_tell_of_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version has no files here, of which its card could be made."""
+    """The version has no files, of which its card could be made."""
+
+    def no_files(name: str, number: str) -> Release:
+        raise EnvironmentFault(f"version {number} of {name}: MLflow does not find its files. Restore them.")
+
     tags: dict[str, str] = {}
+    monkeypatch.setattr(model_card, "release_of", no_files)
     monkeypatch.setattr(audits, "open_tracking", lambda state: registry_of(tags))
     assert "Its description could not be rewritten" in note_audit(A_VERSION, trial(1.3), "run")
     assert is_refused(tags)
