@@ -26,7 +26,7 @@ from models.ratings import Ratings
 from tasks.artifacts import leave_ledger_task, leave_results_task
 from tasks.batches import open_batch_task
 from tasks.familiar import require_unfamiliar_task
-from tasks.kept_folds import evaluated_fold_task, fold_places, forget_folds
+from tasks.kept_folds import evaluated_fold_task, fold_places, forget_folds, forget_old_folds
 from tasks.ledger import Ledger, Reservation
 from tasks.ledger_entries import SPENT, Charge
 from tasks.loading import load_task
@@ -75,9 +75,10 @@ class Done:
 
     @property
     def sentence(self) -> str:
-        """For Prefect: what was published."""
+        """For Prefect: what was published, and what became of what interrupted runs had left."""
         names = [f"{result.candidate.name} v{result.version}" for result in self.results if result.version]
-        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", self.promotion]))
+        finished = [one.sentence for one in self.finished]
+        return " ".join(filter(None, [f"Published: {', '.join(names) or 'nothing'}.", *finished, self.promotion]))
 
 
 class PromptThreads(ThreadPoolTaskRunner):
@@ -114,6 +115,7 @@ def run(job: Job, promote: bool = False) -> Done:
     finished = finish_interrupted_runs(job)
     before = paid_before(job, chosen, finished)
     to_release = [c for c in chosen if releases(c.guarantee) and c.name not in before]
+    forget_old_folds(current_state())
     with one_at_a_time(job.source), reserved(ledger, job, to_release) as (own, reservations):
         stage("Reading the ratings")
         loaded = load_task(job.ratings, job.items, job.scale, job.privacy.preferences, job.privacy.unit)

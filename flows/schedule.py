@@ -22,9 +22,11 @@ from tasks.ledger_entries import COUNTED
 from tasks.paths import home_path
 from tasks.sources import TableSource
 
-FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
+FIELDS = {"minute": 60, "hour": 24, "day of the month": 31, "month": 12, "day of the week": 7}
+"""Of a cron line, with how many values each has."""
 CRON_EXAMPLE = 'For example --cron "0 3 * * *", every day at three.'
-EVERY_EXAMPLE = "A number and s, m, h or d, such as --every 5m."
+EVERY_EXAMPLE = "A number and s, m, h or d, up to 366d, such as --every 5m."
+LONGEST = timedelta(days=366)
 MOST_RUNS = 200
 """How far ahead a budget is looked at."""
 
@@ -44,26 +46,27 @@ def timing_of(cron: str | None, timezone: str | None, every: str | None) -> Timi
         return _interval(every)
     assert cron is not None
     timing = CronSchedule(cron=_require_cron(cron), timezone=_require_timezone(timezone or "UTC"))
-    next_times(timing, 1)
+    next_times(timing, 1)  # what never comes is no schedule
     return timing
 
 
 def _interval(every: str) -> IntervalSchedule:
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", every)
-    if found is None:
+    found = re.fullmatch(r"([1-9][0-9]{0,7})([smhd])", every)
+    interval = timedelta(seconds=int(found[1]) * UNITS[found[2]]) if found else None
+    if interval is None or interval > LONGEST:
         raise SpecError(f"--every takes {EVERY_EXAMPLE[0].lower()}{EVERY_EXAMPLE[1:-1]}; found {quoted(every)}.")
-    return IntervalSchedule(interval=timedelta(seconds=int(found[1]) * UNITS[found[2]]))
+    return IntervalSchedule(interval=interval)
 
 
 def _require_cron(cron: str) -> str:
     fields = cron.split()
     if len(fields) != len(FIELDS):
         raise SpecError(f"--cron takes five fields ({', '.join(FIELDS)}); found {quoted(cron)}. {CRON_EXAMPLE}")
-    for at, field in enumerate(fields):
+    for at, (field, (name, n_values)) in enumerate(zip(fields, FIELDS.items(), strict=True)):
         alone = ["*"] * len(FIELDS)
         alone[at] = field
-        if not _is_cron(" ".join(alone)):
-            raise SpecError(f"--cron has {quoted(field)} for the {FIELDS[at]}, which is none. {CRON_EXAMPLE}")
+        if not (field.isascii() and _is_cron(" ".join(alone)) and _fires_as_it_reads(field, n_values)):
+            raise SpecError(f"--cron has {quoted(field)} for the {name}, which is none. {CRON_EXAMPLE}")
     return " ".join(fields)
 
 
@@ -74,10 +77,22 @@ def _is_cron(text: str) -> bool:
         return False
 
 
+def _fires_as_it_reads(field: str, n_values: int) -> bool:
+    """Whether no step is longer than the field, and no range goes backwards: Prefect takes `*/90` for `0`."""
+    for part in field.split(","):
+        first_to_last, _, step = part.partition("/")
+        found = re.fullmatch("([0-9]+)-([0-9]+)", first_to_last)
+        if int(step or 1) > n_values or (found and int(found[1]) > int(found[2])):
+            return False
+    return True
+
+
 def _require_timezone(name: str) -> str:
     try:
         ZoneInfo(name)
-        return str(CronSchedule(cron="* * * * *", timezone=name).timezone)
+        every_minute = CronSchedule(cron="* * * * *", timezone=name)
+        next_times(every_minute, 1)  # fewer timezones are known to what fires
+        return str(every_minute.timezone)
     except (
         ValidationError,
         ValueError,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
 
+from flows.terminal import login_line
 from models.errors import EnvironmentFault, SpecError
+from tasks.prefect_access import asks_own_server
 from tasks.servers import schedule_server, schedule_worker
 from tasks.state import State, without_credentials
 
@@ -24,6 +27,7 @@ LOOKS_SECONDS = 1.0
 """Between two looks at what ended."""
 MOST_UNANSWERED = 30
 """In a row; then Prefect's server is lost."""
+AT_WORK = "The `jali schedule` that is at work in this folder runs what is due."
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,19 @@ def schedule(asked: Asked, state: State) -> None:
     with schedule_server(state) as (wait, is_ours):
         new = _understood(asked)
         wait()
-        _changed(asked)
+        _changed(asked, state)
         if new:
             _registered(*new, promote=asked.promote, state=state)
-        _tell()
-        if asked.work or (is_ours and not (asked.changes or asked.listing)):
+        is_anything = _tell()
+        looks_only = bool(asked.changes) or asked.listing
+        if asked.work or (is_ours and is_anything and not looks_only):
             _work(state, is_ours=is_ours)
         elif new and not is_ours:
             _say_who_works(new[0], state)
+        elif is_anything and is_ours:
+            typer.echo("Nobody is at work here: `jali schedule` runs what is due.")
+        elif is_anything and asks_own_server(state):
+            typer.echo(AT_WORK)
 
 
 def _understood(asked: Asked) -> tuple[Job, Timing] | None:
@@ -87,8 +96,9 @@ def _understood(asked: Asked) -> tuple[Job, Timing] | None:
     return scheduled_job(asked.config, asked.source, promote=asked.promote), timing
 
 
-def _changed(asked: Asked) -> None:
+def _changed(asked: Asked, state: State) -> None:
     from tasks import deployments
+    from tasks.kept_folds import forget_folds_of_nobody
 
     do: dict[str, Callable[[str], None]] = {
         "pause": deployments.pause,
@@ -97,6 +107,8 @@ def _changed(asked: Asked) -> None:
     }
     for what, source in asked.changes.items():
         do[what](source)
+        if what == "remove":
+            forget_folds_of_nobody(state, source)
         typer.echo(f"{source}: {what}d.")
 
 
@@ -111,7 +123,8 @@ def _registered(job: Job, timing: Timing, *, promote: bool, state: State) -> Non
         typer.echo(line)
 
 
-def _tell() -> None:
+def _tell() -> bool:
+    """Print the schedules; returns whether there are any."""
     from tasks.deployments import scheduled
 
     found = scheduled()
@@ -119,16 +132,14 @@ def _tell() -> None:
         typer.echo(schedule_line(one))
     if not found:
         typer.echo('Nothing is scheduled. For example: jali schedule CONFIG.yaml --cron "0 3 * * *"')
+    return bool(found)
 
 
 def schedule_line(one: Scheduled) -> str:
     """A schedule on a line of its own."""
     then = " and promotion" if one.promotes else ""
-    times = (
-        "paused"
-        if one.is_paused
-        else "next " + ", ".join(f"{moment:%a %d %b %H:%M:%S %Z}" for moment in one.next_times)
-    )
+    moments = [f"{moment:%a %d %b %H:%M:%S %Z}" for moment in one.next_times]
+    times = "paused" if one.is_paused else f"next {', '.join(moments) or 'never'}"
     return f"{one.source}: {one.when}{then}; {times}"
 
 
@@ -136,18 +147,28 @@ def _say_who_works(job: Job, state: State) -> None:
     from flows.schedule import variables_of
     from tasks.deployments import POOL, worker_environment
 
-    if os.environ["PREFECT_API_URL"].startswith("http://127.0.0.1"):
-        typer.echo("The `jali schedule` that is at work in this folder runs it.")
+    if asks_own_server(state):
+        typer.echo(AT_WORK)
         return
     _, missing = worker_environment(state)
-    key = [name for name in ("JALI_LEDGER_KEY",) if name in os.environ]
-    needed = ["PREFECT_API_URL", *missing, *key, *variables_of(job)]
+    secret = [name for name in ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY", "JALI_LEDGER_KEY") if name in os.environ]
+    needed = ["PREFECT_API_URL", *missing, *secret, *variables_of(job)]
     typer.echo(f"It runs where a worker is: prefect worker start --pool {POOL}    (or jali schedule --work)")
     typer.echo(f"with {', '.join(needed)} in its environment" + (_why(missing) if missing else "") + ".")
 
 
 def _why(missing: list[str]) -> str:
     return f" ({' and '.join(missing)} hold a password, which Prefect would store)"
+
+
+@contextmanager
+def _said(line: str) -> Iterator[None]:
+    """Say it when Ctrl-C comes: what follows takes seconds."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(line)
+        raise
 
 
 def _work(state: State, *, is_ours: bool) -> None:
@@ -162,8 +183,11 @@ def _work(state: State, *, is_ours: bool) -> None:
     waiting: set[str] = set()
     n_unanswered = 0
     began = datetime.now(UTC)
-    with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there:
+    with suppress(KeyboardInterrupt), schedule_worker(state, POOL) as is_there, _said("Stopping ..."):
         typer.echo(f"Prefect {address}   Press Ctrl-C to stop; the schedules stay, and wait.")
+        if asks_own_server(state):
+            is_log = not sys.stdout.isatty()  # which others may read
+            typer.echo("`jali ui` says what Prefect's login page takes." if is_log else login_line(state))
         while is_there():
             mark_killed(state, "the next run")
             try:

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from serving.listening import listening_socket
 from tasks.watcher import start_watcher
 
 ERRORS: dict[int, type[JaliError]] = {1: Refused, 2: SpecError, 3: EnvironmentFault}
+
+SWITCH_SECONDS = 0.0005
+"""After which a large request, or a release being loaded, lets others be answered; Python's own is ten times that."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ def serve(asked: Serving) -> None:
             logging.disable(logging.CRITICAL)  # a library's line could quote a request
         service = Service(tell=_tell, stop=lambda: setattr(server, "should_exit", True))
         server = make_server(make_app(service, asked.origins))
+        sys.setswitchinterval(SWITCH_SECONDS)
         _tell(f"{_address(listening)} answers as soon as a release is loaded. Press Ctrl-C to stop.")
         follower.follow(service)
         server.run(sockets=[listening])

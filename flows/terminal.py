@@ -30,3 +30,10 @@ def console(*, stderr: bool = False, pipe_width: int = 80) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     return PipedConsole(file=stream, width=None if stream.isatty() or os.environ.get("COLUMNS") else pipe_width)
+
+
+def login_line(state: State) -> str:
+    """What the login page of this folder's Prefect servers wants to hear."""
+    from tasks.prefect_access import password
+
+    return f"Prefect's login page takes {password(state)}"

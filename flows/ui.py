@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 
 import typer
 
+from flows.terminal import login_line
 from tasks.pages import SourcePages, pages_of
 from tasks.servers import user_interfaces
 from tasks.state import State
@@ -21,6 +23,8 @@ def open_interfaces(state: State, source: str | None) -> None:
         wait()
         for name, address in addresses.items():
             typer.echo(f"{name:8}{address}")
+        if "PREFECT_API_URL" not in os.environ:
+            typer.echo(login_line(state))
         for line in lines_about(found, addresses["MLflow"]):
             typer.echo(line)
         typer.echo("Press Ctrl-C to stop them.")

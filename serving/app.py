@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -11,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import models.release
 from models.release import ReleaseError
@@ -20,13 +22,16 @@ from serving.page import PAGE, PAGE_POLICY
 from serving.questions import Answer, Refusal, ToPredict, ToRecommend, sentence_about
 from serving.service import Served, Service
 
+FEW = 500
+"""Own ratings and items to predict in a request that others can wait for: some milliseconds."""
+PIECE_BYTES = 1 << 17
 UNKNOWN = "these are the predictions for somebody of whom nothing is known, what most people like."
 NOBODY = f"No ratings were given: {UNKNOWN}"
 STRANGER = f"None of the rated items is in the catalogue: {UNKNOWN}"
 SENTENCES = {
     400: "the request cannot be read. Send a JSON object in UTF-8.",
     404: "there is nothing at this address; /docs says what there is.",
-    405: "this address is asked in another way; /docs says how.",
+    405: "this address is asked in another way: POST to /recommend and /predict, GET elsewhere; /docs says how.",
 }
 
 
@@ -81,17 +86,28 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_questions(app: FastAPI, service: Service) -> None:
+    aside = ThreadPoolExecutor(1, "large")
+
+    async def answered(ratings: Sequence[Any], **what: Any) -> Response:
+        """At once, or where that takes long beside the others, one such request after another."""
+        served = _served(service)
+
+        def answer() -> Response:
+            return _answer(served, ratings, served.release.answer(ratings, **what))
+
+        if len(ratings) + len(what.get("items", ())) <= FEW:
+            return answer()
+        return await asyncio.get_running_loop().run_in_executor(aside, answer)
+
     @app.post("/recommend", response_model=Answer)
     async def recommend(asked: ToRecommend) -> Response:
         """The items with the highest predicted rating among those not rated yet."""
-        served = _served(service)
-        return _answer(served, asked.ratings, served.release.answer(asked.ratings, n=asked.n))
+        return await answered(asked.ratings, n=asked.n)
 
     @app.post("/predict", response_model=Answer)
     async def predict(asked: ToPredict) -> Response:
         """The predicted ratings of the items asked for."""
-        served = _served(service)
-        return _answer(served, asked.ratings, served.release.answer(asked.ratings, items=asked.items))
+        return await answered(asked.ratings, items=asked.items)
 
 
 def _served(service: Service) -> Served:
@@ -106,14 +122,19 @@ def _answer(served: Served, ratings: Sequence[Any], answer: models.release.Answe
     if answer.ignored == len(ratings):
         note = STRANGER if ratings else NOBODY
     items = [{"item": item, "title": title, "rating": rating} for item, title, rating in answer.items]
-    return _json(
-        {"items": items, "ignored": answer.ignored, "unknown": answer.unknown, "note": note, "model": served.model},
-        headers={"Jali-Version": served.champion.version},
-    )
+    pieces = [_text(items[at : at + FEW])[1:-1] for at in range(0, len(items), FEW)]  # nobody can interrupt json
+    rest = _text({"ignored": answer.ignored, "unknown": answer.unknown, "note": note, "model": served.model})
+    return _sent(f'{{"items":[{",".join(pieces)}],{rest[1:]}', headers={"Jali-Version": served.champion.version})
 
 
-def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return _sent(_text(content), status)
+
+
+def _sent(text: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(text.encode(errors="backslashreplace"), status, headers, "application/json")
 
 
@@ -140,7 +161,18 @@ def _file(served: Served, request: Request, name: str, media_type: str) -> Respo
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=media_type)
+    return InPieces(file.content, headers=headers, media_type=media_type)
+
+
+class InPieces(Response):
+    """Hands out the next piece when the last one is on its way: of a client that reads slowly no copy is kept."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for at in range(0, len(self.body), PIECE_BYTES):
+            piece = self.body[at : at + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -40,8 +41,9 @@ class Metrics:
         self._version.labels(name).set(int(version))
         self._age.set_function(lambda: time() - began)
 
-    def registry_in_touch(self, answers: bool) -> None:
-        self._in_touch.set(answers)
+    def tell_touch(self, in_touch: Callable[[], bool]) -> None:
+        """Ask whenever it is read, because silence tells nobody that it has begun."""
+        self._in_touch.set_function(lambda: float(in_touch()))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

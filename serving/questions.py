@@ -95,7 +95,10 @@ def sentence_about(errors: Sequence[Any]) -> tuple[int, str]:
         return 400, 'the body is a JSON object, such as {"ratings": [{"item": "50", "rating": 5}]}.'
     if first["type"] == "extra_forbidden":
         outside = [part for part in place if isinstance(part, int) or part != first["loc"][-1]]
-        return 422, f"there is a field{_within(outside)} that is none of this request's. Leave it out."
+        return 422, (
+            f"there is a field{_within(outside)} that is none of this request's: a request has ratings, and n or "
+            "items; a rating has item and rating. Leave it out."
+        )
     field = next((part for part in reversed(place) if isinstance(part, str)), "ratings")
     field = "item" if field == "items" and place[-1] != "items" else field
     if first["type"] == "missing":

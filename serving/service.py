@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -13,6 +15,8 @@ from models.release import ARRAYS_FILE, RELEASE_FILE, Release, ReleaseError
 from serving.metrics import Metrics
 from serving.words import Champion, Word
 
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+"""Seconds until a champion that cannot be loaded is tried again: at first, and at most."""
 SILENCE = 15.0
 """Seconds without a word after which nobody can be said to be in touch with the registry."""
 
@@ -86,6 +90,29 @@ def _try_out(release: Release) -> None:
         raise ReleaseError("the release recommends nothing to somebody who rated.")
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A champion that could not be loaded, with the stamps of its files then, and for how long not to try again."""
+
+    what: tuple[Champion, object]
+    pause: float
+    at: float
+
+    def holds_back(self, now: tuple[Champion, object]) -> bool:
+        """Whether nothing has changed and the pause is not over: a try reads all there is."""
+        return self.what == now and monotonic() - self.at < self.pause
+
+
+def _stamps(folder: Path) -> list[tuple[int, ...]]:
+    """What tells whether somebody touched the files."""
+    stamps: list[tuple[int, ...]] = []
+    for name in (ARRAYS_FILE, RELEASE_FILE):
+        with suppress(OSError):
+            stat = (folder / name).stat()
+            stamps.append((stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    return stamps
+
+
 @dataclass
 class Service:
     """What requests and the follower share. Requests read `served` once each and never change anything.
@@ -106,6 +133,10 @@ class Service:
     _told: str | None = None
     _refused: dict[str, str] = field(default_factory=dict)
     """Versions that could not be loaded here, and why."""
+    _failed: Failure | None = None
+
+    def __post_init__(self) -> None:
+        self.metrics.tell_touch(lambda: self.in_touch)
 
     @property
     def in_touch(self) -> bool:
@@ -124,9 +155,11 @@ class Service:
     def hear(self, word: Word) -> None:
         """Do what the word says. Not on the event loop: loading takes as long as it takes."""
         self.word, self._heard = word, monotonic()
-        self.metrics.registry_in_touch(word.in_touch)
         if word.champion is not None and (self.served is None or word.champion != self.served.champion):
             self._serve(word.champion)
+        elif word.champion is not None and word.refused is None:
+            self._refused.pop(word.champion.version, None)  # for a while it could not be fetched, and now it is served
+            self._failed = None
         if word.refused is not None and word.refused not in self._refused:
             self._refused[word.refused] = word.problem or ""
             self.metrics.load_failures.inc()
@@ -138,13 +171,20 @@ class Service:
             self.tell(f"jali: {self.problem}" if self.problem else "The registry is in touch again, and all is well.")
 
     def _serve(self, champion: Champion) -> None:
+        now = (champion, _stamps(champion.folder))
+        if self._failed is not None and self._failed.holds_back(now):
+            return
         try:
             served = load(champion)
         except Exception as error:  # whatever is wrong with it, what is served goes on being served
             why = str(error) if isinstance(error, ReleaseError) else f"it cannot be loaded ({type(error).__name__})."
             self._refuse(champion, why)
+            pause = FIRST_PAUSE
+            if self._failed is not None and self._failed.what == now:
+                pause = min(2 * self._failed.pause, LONGEST_PAUSE)
+            self._failed = Failure(now, pause, monotonic())
             return
-        self.served = served
+        self.served, self._failed = served, None
         self._refused.pop(champion.version, None)
         self.metrics.serves(champion.name, champion.version)
         self.tell(f"Serving {champion.name} v{champion.version}.")

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,11 +130,16 @@ def register(
             work_pool_name=POOL,
             job_variables={
                 "command": shlex.join([sys.executable, "-P", "-m", "flows.in_worker"]),
-                "working_dir": str(state.folder.parent),
+                "working_dir": _working_folder(state),
                 "env": environment,
             },
             paused=False,
         )
+
+
+def _working_folder(state: StateFolder) -> str:
+    """Where runs that are registered here will run."""
+    return str(state.folder.parent)
 
 
 def _require_pool(client: SyncPrefectClient) -> None:
@@ -165,8 +170,8 @@ def absolute(address: str) -> str:
     """An address that means the same in every folder."""
     try:
         url = sa.make_url(address)
-    except sa.exc.ArgumentError:  # a path, which MLflow takes too
-        return address if "://" in address else str(Path(address).absolute())
+    except sa.exc.ArgumentError:  # a path, which MLflow takes too, and `file:` before it
+        return address if "://" in address else str(Path(address.removeprefix("file:")).absolute())
     if url.get_backend_name() != "sqlite" or not url.database:
         return address
     return str(url.set(database=str(Path(url.database).absolute())))
@@ -200,11 +205,12 @@ def take_over(state: StateFolder) -> int:
     """Mark the runs that the worker before left under way, remove those whose time passed while there was none, and
     say how many these are: they are not made up for.
 
-    Only where no other worker is at work: a run that waits for its process looks like one that never got any.
+    Only where no other worker is at work: a run that waits for its process looks like one that never got any. And of
+    this folder alone: of another's runs one cannot see here whether they are alive.
     """
     mark_killed(state, "the next worker")
     with _prefect() as client:
-        found = _deployments(client)
+        found = [one for one in _deployments(client) if one.job_variables.get("working_dir") == _working_folder(state)]
         if not found:
             return 0
         for run in client.read_flow_runs(flow_run_filter=_of(found, *UNDER_WAY)):
@@ -275,9 +281,12 @@ def _of(deployments: Sequence[DeploymentResponse], *kinds: StateType) -> FlowRun
 def _told(one: DeploymentResponse) -> Scheduled:
     timings = [schedule.schedule for schedule in one.schedules if schedule.active]
     known = [timing for timing in timings if isinstance(timing, CronSchedule | IntervalSchedule)]
-    times = sorted(moment for timing in known for moment in next_times(timing))
+    times = []
+    for timing in known:
+        with suppress(SpecError, LookupError):  # somebody changed it in Prefect, and the others are told all the same
+            times += next_times(timing)
     when = ", ".join(in_words(timing) for timing in known) or "at no time of its own"
-    return Scheduled(one.name, when, one.paused, bool(one.parameters.get("promote")), tuple(times[:3]))
+    return Scheduled(one.name, when, one.paused, bool(one.parameters.get("promote")), tuple(sorted(times)[:3]))
 
 
 def in_words(timing: Timing) -> str:
@@ -294,9 +303,10 @@ def next_times(timing: Timing, n: int = 3) -> list[datetime]:
 
     Raises:
       SpecError: never.
+      LookupError: its timezone is not known.
     """
     kind = served.CronSchedule if isinstance(timing, CronSchedule) else served.IntervalSchedule
     try:
         return list(asyncio.run(kind.model_validate(timing.model_dump()).get_dates(n)))
-    except ValueError:  # croniter's, which looks fifty years ahead
+    except (ValueError, OverflowError):  # croniter's, which looks fifty years ahead; of an interval of centuries
         raise SpecError(f"{in_words(timing)} never comes. Name a day that there is.") from None

@@ -1,8 +1,8 @@
 """Flow runs that were killed: Prefect shows them as running for ever, unless whoever comes next says that they are not.
 
 `.jali/flow-runs/ID` is locked by the process of the flow run ID until it is gone, and with it the last chance to tell
-Prefect how the run ended: the operating system lets go of the lock however the process dies. Whoever comes next
-removes the note.
+Prefect how the run ended: the operating system lets go of the lock however the process dies. It holds the address of
+the server that knows the run, empty for the folder's own. Whoever next asks that server removes the note.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.states import Crashed
 
+from tasks.prefect_access import server_asked
 from tasks.state import State
 
 UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+LONGEST_ADDRESS = 1 << 16
 
 
 def note(state: State) -> None:
@@ -43,20 +45,23 @@ def note(state: State) -> None:
     part = place.with_name(f".{place.name}")
     lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # and never closed
     fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, server_asked(state).encode())
     part.rename(place)  # it is never seen without its lock
 
 
 def mark_killed(state: State, taken_up_by: str) -> int:
     """Set the flow runs whose process is gone, and their tasks, to Crashed where Prefect knows them; returns how many.
 
-    Where Prefect does not answer they are left to the next.
+    Where Prefect does not answer they are left to the next, and runs of another server to who asks that one.
     """
-    n_marked = 0
+    n_marked, server = 0, server_asked(state)
     for place in sorted(_folder(state).glob("[!.]*")):
         lock = _take(place)
         if lock is None:
             continue
         try:
+            if os.read(lock, LONGEST_ADDRESS).decode() != server:
+                continue
             with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
                 n_marked += _mark(client, UUID(place.name), f"killed; taken up by {taken_up_by}")
                 place.unlink(missing_ok=True)
@@ -77,7 +82,7 @@ def is_alive(state: State, run: UUID) -> bool:
 def _mark(client: SyncPrefectClient, run: UUID, message: str) -> bool:
     try:
         state = client.read_flow_run(run).state
-    except ObjectNotFound:  # of another server
+    except ObjectNotFound:  # deleted
         return False
     tasks = client.read_task_runs(
         flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])),

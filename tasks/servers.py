@@ -18,6 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from models.errors import EnvironmentFault
+from tasks.prefect_access import password
 from tasks.state import State, without_credentials
 
 START_SECONDS, STOP_SECONDS = 90, 10
@@ -65,19 +66,12 @@ def prefect_server(state: State) -> Iterator[Callable[[], None]]:
         yield require
         return
     if shared := address_of_schedules(state):
-        os.environ["PREFECT_API_URL"] = shared
-        try:
+        with _asking(shared, state):
             yield lambda: None
-        finally:
-            del os.environ["PREFECT_API_URL"]
         return
     port = _free_port()
-    os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
-    try:
-        with _server(_prefect_command(port), port, "/api/health", state) as wait:
-            yield wait
-    finally:
-        del os.environ["PREFECT_API_URL"]
+    with _asking(f"http://127.0.0.1:{port}/api", state), _own_prefect(port, state) as wait:
+        yield wait
 
 
 @contextmanager
@@ -101,8 +95,7 @@ def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[],
             addresses["Prefect"] = shared.removesuffix("/api")
         elif "PREFECT_API_URL" not in os.environ:
             port = _free_port()
-            settings = {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}
-            waits.append(stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings)))
+            waits.append(stack.enter_context(_own_prefect(port, state)))
             addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
             addresses["Prefect"] = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
@@ -128,14 +121,11 @@ def schedule_server(state: State) -> Iterator[tuple[Callable[[], None], bool]]:
         if "PREFECT_API_URL" not in os.environ:
             found = stack.enter_context(_announced(state))
             if isinstance(found, str):
-                os.environ["PREFECT_API_URL"] = found
-                stack.callback(os.environ.pop, "PREFECT_API_URL")
+                stack.enter_context(_asking(found, state))
             else:
                 url = f"http://127.0.0.1:{(port := _free_port())}/api"
-                os.environ["PREFECT_API_URL"] = url
-                stack.callback(os.environ.pop, "PREFECT_API_URL")
-                settings = {"PREFECT_SERVER_UI_API_URL": url}
-                wait = stack.enter_context(_server(_prefect_command(port), port, "/api/health", state, settings))
+                stack.enter_context(_asking(url, state))
+                wait = stack.enter_context(_own_prefect(port, state))
 
                 def announce() -> None:
                     wait()
@@ -205,8 +195,33 @@ def schedule_worker(state: State, pool: str) -> Iterator[Callable[[], bool]]:
         yield lambda: process.poll() is None
 
 
-def _prefect_command(port: int) -> list[str]:
-    return ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+@contextmanager
+def _asking(url: str, state: State) -> Iterator[None]:
+    """Until the block ends, Prefect's clients, here and in what we start, ask the server of this folder at `url`."""
+    ours = {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": password(state)}
+    before = {name: os.environ[name] for name in ours if name in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def _own_prefect(port: int, state: State) -> Iterator[Callable[[], None]]:
+    """A Prefect server that answers who has the folder's password, and tells no web page but its own."""
+    origin = f"http://127.0.0.1:{port}"
+    settings = {
+        "PREFECT_SERVER_API_AUTH_STRING": password(state),
+        "PREFECT_API_AUTH_STRING": password(state),  # it asks itself too
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": origin,
+        "PREFECT_SERVER_UI_API_URL": f"{origin}/api",
+    }
+    command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with _server(command, port, "/api/health", state, settings) as wait:
+        yield wait
 
 
 @contextmanager

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from models.ratings import Ratings
 from tasks.ledger import Ledger
-from tasks.servers import prefect_server
+from tasks.servers import _free_port, _server
 from tasks.state import State
 from tests.warm import run_warm
 
@@ -111,17 +111,22 @@ def clean(outcome: subprocess.CompletedProcess[str]) -> subprocess.CompletedProc
     return outcome
 
 
+@contextmanager
+def open_prefect(folder: Path) -> Iterator[str]:
+    """A Prefect server of somebody else's, with its things in `folder`: it asks for no password; yields its address."""
+    url = f"http://127.0.0.1:{(port := _free_port())}/api"
+    settings = {"PREFECT_HOME": str(folder), "PREFECT_API_URL": url}
+    command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with _server(command, port, "/api/health", State(folder), settings) as wait:
+        wait()
+        yield url
+
+
 @pytest.fixture(scope="session")
 def shared_prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prefect server for the runs of which the server is not what is tested."""
-    state = State(tmp_path_factory.mktemp("prefect"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_HOME", str(state.folder))
-        patch.delenv("PREFECT_API_URL", raising=False)
-        with prefect_server(state) as wait:
-            url = os.environ["PREFECT_API_URL"]
-            wait()
-            yield url
+    with open_prefect(tmp_path_factory.mktemp("prefect")) as url:
+        yield url
 
 
 def processes_of(folder: Path) -> list[Path]:

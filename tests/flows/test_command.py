@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -13,9 +15,12 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from models.ratings import Ratings
 from tests.command import (
@@ -140,8 +145,12 @@ def test_state_is_private_to_its_owner(finished) -> None:
 
 def test_no_publish_reserves_and_publishes_nothing(tmp_path: Path, shared_prefect: str) -> None:
     arguments = write_ratings(tmp_path, made_up_ratings(n_users=30))
+    (forgotten := tmp_path / ".jali" / "folds" / "books").mkdir(parents=True)
+    (forgotten / "fold.json").touch()
+    os.utime(forgotten / "fold.json", times=(0, 0))
     outcome = clean(jali(tmp_path, "run", *arguments, *TWO, "--no-publish", PREFECT_API_URL=shared_prefect))
     assert outcome.returncode == 0, outcome.stderr
+    assert not forgotten.exists(), "what a run of another source left in 1970"
     assert "Nothing was published and nothing spent" in outcome.stdout
     assert outcomes(tmp_path) == []
 
@@ -306,17 +315,44 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
     )
     assert process.stdout is not None
     with process.stdout as lines:
-        said = [next(lines) for _ in range(3)]
-        addresses = dict(line.split() for line in said[1:])
+        said = [next(lines) for _ in range(4)]
+        addresses = dict(line.split() for line in said[1:3])
         assert set(addresses) == {"MLflow", "Prefect"}
         for address in addresses.values():
             with urlopen(address, timeout=10) as response:
                 assert response.status == 200
+        assert_asks_for_a_password(addresses["Prefect"], said[3].split()[-1])
         assert len(processes_of(folder)) > 2
         assert {privacy_of(process) for process in [Path(f"/proc/{process.pid}"), *processes_of(folder)]} == {PRIVATE}
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert servers_of(folder) == []
+
+
+def assert_asks_for_a_password(prefect: str, password: str) -> None:
+    """Whoever may plant a run may have any command run, so neither another account nor a web page may."""
+
+    def answer(method: str, origin: str, **more: str) -> httpx.Response:
+        return httpx.request(method, f"{prefect}/api/flow_runs/count", headers={"Origin": origin, **more})
+
+    assert answer("POST", prefect).status_code == 401
+    known = {"Authorization": f"Basic {base64.b64encode(password.encode()).decode()}"}
+    wrong = {"Authorization": f"Basic {base64.b64encode(password[:-1].encode()).decode()}"}
+    assert answer("POST", prefect, **wrong).status_code == 401
+    allowed = {
+        origin: [
+            reply.headers.get("Access-Control-Allow-Origin")
+            for reply in (
+                answer("POST", origin, **known),
+                answer("OPTIONS", origin, **{"Access-Control-Request-Method": "POST"}),
+            )
+        ]
+        for origin in (prefect, "https://evil.example", "null")
+    }
+    assert allowed == {prefect: [prefect] * 2, "https://evil.example": [None] * 2, "null": [None] * 2}
+    assert answer("POST", prefect, **known).status_code == 200
+    with pytest.raises(InvalidStatus), connect(f"{prefect.replace('http', 'ws')}/api/events/in"):
+        pass
 
 
 def test_help_answers_at_once_and_every_command_has_some(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ import pytest
 
 from models.index import RECOMMENDERS
 from models.privacy.specification import PrivacySpecification
-from tasks.servers import prefect_server
+from tasks.prefect_access import password
 from tasks.state import State
 from tests import planted_jali
-from tests.command import SECONDS, TWO, as_text, environment, signalled
-from tests.leak_search import Search
+from tests.command import SECONDS, TWO, as_text, environment, open_prefect, signalled
+from tests.leak_search import Search, Secret
 from tests.planted import (
     BAD_VALUE,
     COUNT,
@@ -108,7 +108,8 @@ class Remains:
     exit_code: int
 
     def search(self) -> Search:
-        search = Search(secrets_of(self.work))
+        of_servers = Secret.text("password of our servers", password(State(self.work / ".jali")).partition(":")[2])
+        search = Search((*secrets_of(self.work), of_servers))
         search.look("the terminal", self.console.encode())
         search.folder(self.work, but=INPUTS)
         search.folder(self.elsewhere)
@@ -155,14 +156,8 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One Prefect server for these tests; what all of them left in it is searched when the last is over."""
     folder = tmp_path_factory.mktemp("prefect")
-    state = State(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_HOME", str(folder))
-        patch.delenv("PREFECT_API_URL", raising=False)
-        with prefect_server(state) as wait:
-            url = os.environ["PREFECT_API_URL"]
-            wait()
-            yield url
+    with open_prefect(folder) as url:
+        yield url
     ratings = tmp_path_factory.mktemp("ratings")
     write_planted(ratings)
     search = Search(secrets_of(ratings))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
+from flows import schedule_command
 from flows.job import Job, candidates, make_job
 from flows.run import bill, run
 from flows.schedule import budget_lines, parameters_of, scheduled_job, timing_of, variables_of
-from flows.schedule_command import Asked, schedule
+from flows.schedule_command import Asked, _changed, schedule
 from models.errors import SpecError
 from models.privacy.budget import Budget
+from tasks import deployments
 from tasks.deployments import absolute, in_words, next_times, worker_environment
 from tasks.ledger import Ledger
 from tasks.state import State
@@ -36,6 +39,7 @@ def with_ratings(more: str = "") -> str:
         ("5s", timedelta(seconds=5)),
         ("5m", timedelta(minutes=5)),
         ("2h", timedelta(hours=2)),
+        ("366d", timedelta(days=366)),
         ("1d", timedelta(days=1)),
     ],
 )
@@ -45,7 +49,10 @@ def test_an_interval_is_a_number_and_a_unit(every: str, interval: timedelta) -> 
     assert timing.interval == interval
 
 
-@pytest.mark.parametrize("every", ["5", "m", "0m", "-5m", "5 m", "5min", "1.5h", "1w", "", "99999999d", "5m\n"])
+@pytest.mark.parametrize(
+    "every",
+    ["5", "m", "0m", "-5m", "5 m", "5min", "1.5h", "1w", "", "99999999d", "5m\n", "367d", "999999d", "\u0665m"],
+)
 def test_a_typo_in_an_interval_is_said_with_an_example(every: str) -> None:
     with pytest.raises(SpecError, match=r"--every takes a number .* such as --every 5m"):
         timing_of(None, None, every)
@@ -68,6 +75,14 @@ def test_a_cron_line_is_kept_as_written_and_fires_in_its_timezone() -> None:
         ("0 3 * * funday", "'funday' for the day of the week"),
         ("x 3 * * *", "'x' for the minute"),
         ("R R * * *", "'R' for the minute"),
+        ("*/90 * * * *", "'\\*/90' for the minute"),
+        ("0 */25 * * *", "'\\*/25' for the hour"),
+        ("0 3 1-5/32 * *", "'1-5/32' for the day of the month"),
+        ("* * * * */8", "'\\*/8' for the day of the week"),
+        ("5-1 * * * *", "'5-1' for the minute"),
+        ("0 1,22-2 * * *", "'1,22-2' for the hour"),
+        ("\u0663 3 * * *", "for the minute"),  # three, in Arabic
+        ("*/\u0663 3 * * *", "for the minute"),
         ("0 3 * *", "five fields"),
         ("@daily", "five fields"),
         ("*/5 * * * * *", "five fields"),
@@ -80,7 +95,12 @@ def test_a_typo_in_a_cron_line_is_said_by_the_field_it_is_in(cron: str, field: s
     assert '--cron "0 3 * * *"' in str(error.value)
 
 
-@pytest.mark.parametrize("timezone", ["Europe/Wien", "utc+1", "Europe", "../etc", "a" * 300, "\0"])
+@pytest.mark.parametrize("cron", ["*/60 */24 */31 */12 */7", "0-59/5 22-23,0-2 1,15 jan-mar mon-fri", "0 3 l * *"])
+def test_what_cron_knows_stays_possible(cron: str) -> None:
+    assert in_words(timing_of(cron, None, None)) == f"{cron} (UTC)"
+
+
+@pytest.mark.parametrize("timezone", ["Europe/Wien", "utc+1", "localtime", "Europe", "../etc", "a" * 300, "\0"])
 def test_an_unknown_timezone_is_one_sentence(timezone: str) -> None:
     with pytest.raises(SpecError, match=r"--timezone .* is not known. For example"):
         timing_of("0 3 * * *", timezone, None)
@@ -111,6 +131,40 @@ def test_a_schedule_has_one_timing(cron: str | None, every: str | None) -> None:
 def test_what_does_not_go_together_is_refused_before_a_server_starts(asked: Asked, state: State) -> None:
     with pytest.raises(SpecError):
         schedule(asked, state)
+
+
+ONE = deployments.Scheduled("films", "every day", False, False, ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "is_ours", "says", "works"),
+    [
+        (Asked(), [], True, "Nothing is scheduled", False),
+        (Asked(), [ONE], True, "films", True),
+        (Asked(), [ONE], False, "is at work in this folder", False),
+        (Asked(listing=True), [ONE], True, "Nobody is at work here", False),
+        (Asked(listing=True), [ONE], False, "is at work in this folder", False),
+        (Asked(work=True), [], False, "Nothing is scheduled", True),
+    ],
+)
+def test_who_looks_at_the_schedules_is_told_who_runs_them(
+    asked: Asked,
+    found: list[deployments.Scheduled],
+    is_ours: bool,
+    says: str,
+    works: bool,
+    state: State,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun = []
+    monkeypatch.setattr(schedule_command, "schedule_server", lambda state: nullcontext((lambda: None, is_ours)))
+    monkeypatch.setattr(schedule_command, "asks_own_server", lambda state: True)
+    monkeypatch.setattr(schedule_command, "_work", lambda state, *, is_ours: begun.append(state))
+    monkeypatch.setattr(deployments, "scheduled", lambda: found)
+    schedule(asked, state)
+    assert says in capsys.readouterr().out
+    assert bool(begun) == works
 
 
 def test_scheduled_runs_are_batches_unless_the_configuration_says_otherwise(state: State) -> None:
@@ -241,8 +295,22 @@ def test_addresses_are_made_absolute(state: State, tmp_path: Path) -> None:
     assert absolute("sqlite:///ledger.db") == f"sqlite:///{tmp_path / 'ledger.db'}"
     assert absolute("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
     assert absolute("https://mlflow.example:5000") == "https://mlflow.example:5000"
-    assert absolute("mlruns") == str(tmp_path / "mlruns")
+    assert absolute("mlruns") == absolute("file:mlruns") == str(tmp_path / "mlruns")
+    assert absolute("file:///tmp/mlruns") == "file:///tmp/mlruns"
 
 
 def test_a_cron_schedule_is_prefects_own() -> None:
     assert isinstance(timing_of("*/5 * * * *", None, None), CronSchedule)
+
+
+def test_what_a_removed_schedule_left_unfinished_is_removed_with_it(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployments, "remove", lambda source: None)
+    monkeypatch.setattr(deployments, "pause", lambda source: None)
+    kept = state.folder / "folds" / "films"
+    kept.mkdir(parents=True)
+    _changed(Asked(pause="films"), state)
+    assert kept.exists()
+    _changed(Asked(remove="films"), state)
+    assert not kept.exists()

@@ -11,20 +11,25 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending, Running, Scheduled
 
 from flows.refusals import named_refusals
 from flows.run import run
 from flows.schedule import parameters_of, scheduled_job, timing_of
+from flows.schedule_command import schedule_line
 from models.errors import BudgetExceeded, SpecError
 from tasks import deployments
 from tasks.flow_runs import mark_killed
+from tasks.prefect_access import password
 from tasks.state import State
 from tests.command import JALI, PRIVATE, clean_text, environment, privacy_of, processes_of, servers_of, write_ratings
 from tests.made_up import made_up_ratings
@@ -76,6 +81,17 @@ def test_a_source_has_one_schedule_which_is_replaced_paused_resumed_and_removed(
         deployments.remove("books")
 
 
+def test_one_schedule_that_somebody_broke_in_prefect_hides_no_other(films: Path, client: SyncPrefectClient) -> None:
+    (found,) = [one for one in client.read_deployments() if one.name == "films"]
+    for broken in (IntervalSchedule(interval=timedelta(days=999_999)), CronSchedule(cron="0 3 31 2 *")):
+        client._client.patch(
+            f"/deployments/{found.id}", json={"schedules": [{"schedule": broken.model_dump(mode="json")}]}
+        ).raise_for_status()
+        (one,) = deployments.scheduled(["films"])
+        assert one.next_times == ()
+        assert schedule_line(one).endswith("; next never")
+
+
 def test_a_deployment_runs_one_at_a_time_where_it_was_made_and_finds_its_addresses(
     films: Path, client: SyncPrefectClient
 ) -> None:
@@ -99,15 +115,17 @@ def state_of(client: SyncPrefectClient, one: Any) -> Any:
     return client.read_flow_run(one.id).state
 
 
-def test_a_run_that_was_killed_is_marked_by_the_next_and_one_that_is_alive_is_not(
-    films: Path, client: SyncPrefectClient
+def test_a_run_that_was_killed_is_marked_by_the_next_and_none_that_is_alive_or_another_servers(
+    films: Path, client: SyncPrefectClient, shared_prefect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead, alive = begun(client, Pending()), begun(client, Pending())
     for one in (dead, alive):
         client.set_flow_run_state(one.id, Running(), force=True)
     notes = here().folder / "flow-runs"
     notes.mkdir()
-    (notes / str(dead.id)).touch()
+    (notes / str(dead.id)).write_text(shared_prefect)
+    elsewhere = notes / str(uuid4())
+    elsewhere.write_text("https://prefect.example/api")
     holding = subprocess.Popen(
         [sys.executable, "-c", f"import fcntl; f = open({str(notes / str(alive.id))!r}, 'w'); fcntl.flock(f, 2); "
          "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
@@ -118,7 +136,11 @@ def test_a_run_that_was_killed_is_marked_by_the_next_and_one_that_is_alive_is_no
         holding.kill()
     assert (state_of(client, dead).name, state_of(client, dead).message) == ("Crashed", "killed; taken up by films")
     assert state_of(client, alive).type == StateType.RUNNING
-    assert [note.name for note in notes.iterdir()] == [str(alive.id)]
+    assert {note.name for note in notes.iterdir()} == {str(alive.id), elsewhere.name}
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", password(here()))  # and now the folder's own server is asked
+    (notes / str(alive.id)).write_text("")
+    assert mark_killed(here(), "films") == 1
+    assert [note.name for note in notes.iterdir()] == [elsewhere.name]
 
 
 def test_missed_runs_are_not_made_up_for_and_one_that_never_got_a_process_gives_its_turn_back(
@@ -130,6 +152,10 @@ def test_missed_runs_are_not_made_up_for_and_one_that_never_got_a_process_gives_
     for hours in (1, 2, 3):
         begun(client, Scheduled(scheduled_time=datetime.now(UTC) - timedelta(hours=hours)))
     later = begun(client, Scheduled(scheduled_time=datetime.now(UTC) + timedelta(hours=1)))
+    other = State(films / "other" / ".jali")
+    other.folder.mkdir(parents=True)
+    assert deployments.take_over(other) == 0
+    assert state_of(client, waiting).type == StateType.PENDING
     assert deployments.take_over(here()) == 3
     assert state_of(client, waiting).type == StateType.CRASHED
     assert state_of(client, later).type == StateType.SCHEDULED
@@ -156,7 +182,8 @@ def test_a_refusal_is_stored_by_name_and_sentence_and_nothing_of_the_error(
         assert context is not None
         assert context.flow_run is not None
         runs.append(context.flow_run)
-        assert [note.name for note in (here().folder / "flow-runs").iterdir()] == [str(runs[0].id)]
+        (note,) = (here().folder / "flow-runs").iterdir()
+        assert (note.name, note.read_text()) == (str(runs[0].id), os.environ["PREFECT_API_URL"])
         raise BudgetExceeded("too dear")
 
     with pytest.raises(BudgetExceeded, match="too dear"):
@@ -203,9 +230,14 @@ def test_a_schedule_fires_in_private_and_ends_with_all_it_started_when_it_is_kil
         )
         until(lambda: (tmp_path / ".jali" / "runs").exists())
         assert privacy_of(of_run[0]) == PRIVATE
+        server = (tmp_path / ".jali" / "schedule-server").read_text()
+        assert httpx.post(f"{server}/deployments/filter", json={}).status_code == 401
         until(lambda: "films: Completed. Published: pdp-histogram v1." in said.read_text())
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     until(lambda: not servers_of(tmp_path), 15)
     assert "films: every 2s; next" in clean_text(said.read_text())
+    secret = password(here()).partition(":")[2].encode()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in kept if secret in path.read_bytes()] == [], "it is in no log, deployment or run"

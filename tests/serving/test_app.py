@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 
 from models.release import ARRAYS_FILE, MOST_RATINGS, RELEASE_FILE, Release
 from serving import app as application
+from serving.app import make_app
 from serving.service import Service
 from serving.words import Word
 from tests.leak_search import Search, Secret
@@ -161,9 +164,39 @@ def test_too_many_ratings_are_refused(client: Client) -> None:
     assert "at most 10,000" in error_of(answer)
 
 
+def test_a_large_request_does_not_hold_up_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_is_answered, real = Event(), Release.answer
+
+    def answer(self: Release, ratings: Any, **what: Any) -> Any:
+        if len(ratings) > application.FEW:
+            assert small_is_answered.wait(5)
+        else:
+            small_is_answered.set()
+        return real(self, ratings, **what)
+
+    monkeypatch.setattr(Release, "answer", answer)
+    large = [{"item": item, "rating": 3} for item in range(application.FEW + 1)]
+    answers = client.post_together("/recommend", {"ratings": large}, {"ratings": OWN})
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["ignored"] == len(large) - 40
+    off_the_scale = [{"item": item, "rating": 9} for item in range(application.FEW + 1)]
+    assert client.post("/recommend", json={"ratings": off_the_scale}).status_code == 422
+
+
+def test_many_items_are_predicted_like_a_few(tmp_path: Path) -> None:
+    made = release(3, n_items=2 * application.FEW + 3)
+    client = Client(service(champion(tmp_path, "3", made)))
+    for items in (list(made.items), ["nowhere", *made.items[: application.FEW]], list(made.items[:2]), []):
+        body = client.post("/predict", json={"ratings": OWN, "items": items}).json()
+        known = [item for item in items if item != "nowhere"]
+        assert [item["item"] for item in body["items"]] == known
+        assert [item["rating"] for item in body["items"]] == made.predict(AS_READ, known).tolist()
+        assert len(body["unknown"]) == len(items) - len(known)
+
+
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_million_ratings_are_too_large_announced_or_not(client: Client, announced: bool) -> None:
-    body = json.dumps({"ratings": [{"item": "1", "rating": 3}] * 1_000_000}).encode()
+    body = b'{"ratings": [%b]}' % b", ".join([b'{"item": "1", "rating": 3}'] * 1_000_000)
     content: Any = body if announced else (body[at : at + 65536] for at in range(0, len(body), 65536))
     answer = posted(client, content)
     assert answer.status_code == 413
@@ -205,6 +238,22 @@ def test_the_files_are_those_of_the_version_and_are_not_sent_twice(client: Clien
         assert (again.status_code, again.content) == (304, b"")
         assert client.request("HEAD", f"/release/{name}").status_code == 200
     assert Release.load(tmp_path).recommend(AS_READ, 3) == release(1).recommend(AS_READ, 3)
+
+
+def test_a_file_is_handed_out_in_pieces(tmp_path: Path) -> None:
+    serving = service(champion(tmp_path, made=release(n_items=20_000)))
+    assert serving.served is not None
+    content, said = serving.served.files[RELEASE_FILE].content, []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": f"/release/{RELEASE_FILE}", "query_string": b"", "headers": []}
+    asyncio.run(make_app(serving)(scope, None, send))  # type: ignore[arg-type]
+    pieces = [message["body"] for message in said[1:]]
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) < len(content) / 3
+    assert (b"content-length", b"%d" % len(content)) in said[0]["headers"]
 
 
 def test_the_guarantee_comes_with_the_condition_of_its_promotion(client: Client) -> None:

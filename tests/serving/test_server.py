@@ -6,29 +6,51 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
+from models.release import RELEASE_FILE
 from serving import gate
 from serving import server as module
 from serving.app import make_app
 from serving.listening import listening_socket
-from tests.serving.releases import champion, service
+from serving.words import Champion
+from tests.serving.releases import champion, release, service
 
 PATIENCE = 0.4
 BODY = b'{"ratings": [{"item": "3", "rating": 5}], "n": 1}'
 
 
+TAKE = b"GET /release/release.json HTTP/1.1\r\nHost: here\r\n\r\n"
+N_TAKEN = 40
+"""How many of them are asked for at once: more than the kernel keeps for somebody who does not read."""
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+def told() -> list[str]:
+    """What the server says on the terminal."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Champion:
+    return champion(tmp_path_factory.mktemp("cache"), made=release(n_items=20_000))
+
+
+@pytest.fixture(scope="module")
+def address(large: Champion, told: list[str]) -> Iterator[tuple[str, int]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "BODY_SECONDS", PATIENCE)
         patch.setattr(gate, "LINGER_SECONDS", PATIENCE)
         patch.setattr(module, "HEADER_SECONDS", PATIENCE)
-        server = module.make_server(make_app(service(champion(tmp_path_factory.mktemp("cache")))))
+        patch.setattr(module, "TAKE_SECONDS", PATIENCE)
+        server = module.make_server(make_app(service(large, tell=told.append)))
         patch.setattr(server, "capture_signals", nullcontext)  # signals are for the main thread
         with listening_socket("127.0.0.1", 0) as listening:
             thread = Thread(target=server.run, args=([listening],))
@@ -148,7 +170,86 @@ def test_who_goes_away_half_way_disturbs_nobody(address: tuple[str, int]) -> Non
 def test_what_is_no_http_is_a_bad_request(address: tuple[str, int]) -> None:
     with socket.create_connection(address, 5) as connection:
         connection.sendall(b"what are my ratings\r\n\r\n")
-        assert connection.recv(12) == b"HTTP/1.1 400"
+        assert refused(connection) == 400
+
+
+@pytest.mark.parametrize("path", ["/recommend", "/nowhere"])
+def test_a_body_that_is_none_ends_the_connection_and_is_no_mistake_of_ours(
+    address: tuple[str, int], told: list[str], path: str
+) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(head(path, None) + b"no length\r\n")
+        assert refused(connection) == 400
+    assert not any("mistake" in line for line in told)
+
+
+def test_one_too_many_is_told_to_come_again(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_connection(address, 5) as before:
+        before.sendall(head() + BODY)
+        assert answer_to(before)[0] == 200
+        monkeypatch.setattr(module, "MOST_CONNECTIONS", 0)
+        with socket.create_connection(address, 5) as connection:
+            connection.sendall(head() + BODY)
+            assert refused(connection, b"retry-after: 1") == 503
+        before.sendall(head() + BODY)
+        assert answer_to(before)[0] == 200
+
+
+def refused(connection: socket.socket, header: bytes = b"connection: close") -> int:
+    """The status, after looking whether the server says it as the application would, and closes."""
+    said = b""
+    while piece := connection.recv(65536):
+        said += piece
+    top, _, body = said.partition(b"\r\n\r\n")
+    assert header in top.lower()
+    assert b"nosniff" in top
+    status = json.loads(body)["error"]["status"]
+    assert int(top.split()[1]) == status
+    return int(status)
+
+
+def test_who_takes_nothing_of_the_answers_is_cut_off(address: tuple[str, int], large: Champion) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(TAKE * N_TAKEN)
+        time.sleep(3 * PATIENCE)
+        assert n_taken(connection, pause=0) < N_TAKEN * (large.folder / RELEASE_FILE).stat().st_size
+
+
+def test_who_takes_little_at_a_time_gets_it_all() -> None:
+    """Where the answers go over a line on which a piece takes longer than anybody waits for nothing."""
+    transport, loop = Mock(), Mock()
+    protocol = module.PatientProtocol(uvicorn.Config(Mock()), ServerState(), {}, loop)
+    transport.get_extra_info.return_value = None
+    protocol.connection_made(transport)
+    left = [10 * module.LEAST_TAKEN]
+    transport.get_write_buffer_size.side_effect = lambda: left[0]
+    protocol.pause_writing()
+    for _ in range(9):
+        left[0] -= module.LEAST_TAKEN
+        wait, look, *arguments = loop.call_later.call_args.args
+        assert wait == module.TAKE_SECONDS
+        look(*arguments)
+    transport.abort.assert_not_called()
+    _, look, *arguments = loop.call_later.call_args.args
+    left[0] -= module.LEAST_TAKEN - 1
+    look(*arguments)
+    transport.abort.assert_called_once()
+
+
+def test_who_takes_them_gets_them_all(address: tuple[str, int], large: Champion) -> None:
+    with socket.create_connection(address, 5) as connection:
+        connection.sendall(TAKE * 9 + TAKE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert n_taken(connection, pause=PATIENCE / 20) > 10 * (large.folder / RELEASE_FILE).stat().st_size
+
+
+def n_taken(connection: socket.socket, pause: float) -> int:
+    """How many bytes come until the connection ends, of which a million are read at a time."""
+    n_bytes = 0
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(1_000_000, socket.MSG_WAITALL):
+            n_bytes += len(piece)
+            time.sleep(pause)
+    return n_bytes
 
 
 def test_no_header_says_what_serves(address: tuple[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,39 @@ def test_a_champion_that_cannot_be_loaded_leaves_the_old_one_serving(tmp_path: P
     assert serving.served.champion.version == "3"
 
 
+def test_a_champion_that_cannot_be_loaded_is_tried_again_ever_more_seldom_or_when_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, tries = [100.0], []
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    real = module.load
+    monkeypatch.setattr(module, "load", lambda champion: (tries.append(now[0]), real(champion))[1])
+    one = champion(tmp_path)
+    path, word = one.folder / ARRAYS_FILE, Word(champion=one, in_touch=True)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    serving = service()
+    for _ in range(200):
+        now[0] += 1
+        serving.hear(word)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert pauses == [2, 4, 8, 16, 32, 60, 60]
+    serving.hear(Word(champion=champion(tmp_path, "2"), in_touch=True))
+    assert serving.served is not None
+    path.write_bytes(content)
+    serving.hear(word)
+    assert serving.served.champion == one
+
+
+def test_a_version_that_was_refused_and_is_served_after_all_is_no_problem_any_more(tmp_path: Path) -> None:
+    one = champion(tmp_path)
+    serving = service(one)
+    serving.hear(Word(champion=one, in_touch=True, refused="1", problem="v1 is not served: no files.", refusal=1))
+    assert serving.problem is not None
+    serving.hear(Word(champion=one, in_touch=True))
+    assert serving.problem is None
+
+
 def test_going_back_is_as_quick_as_going_on(tmp_path: Path) -> None:
     one, two = champion(tmp_path, "1"), champion(tmp_path, "2")
     serving = service(one, two, one)
@@ -98,8 +132,10 @@ def test_with_nothing_to_serve_a_refusal_ends_the_service_and_with_something_it_
 def test_silence_is_not_taken_for_touch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serving = service(champion(tmp_path))
     assert serving.in_touch
+    assert "jali_registry_in_touch 1.0" in serving.metrics.text().decode()
     monkeypatch.setattr(module, "SILENCE", -1.0)
     assert not serving.in_touch
+    assert "jali_registry_in_touch 0.0" in serving.metrics.text().decode()
     assert "nothing was heard" in (serving.problem or "")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from models.privacy.specification import PrivacySpecification
 from models.ratings import Ratings
 from tasks import kept_folds
 from tasks.fold_keys import fold_keys
-from tasks.kept_folds import evaluated_fold, fold_places, forget_folds
+from tasks.kept_folds import evaluated_fold, fold_places, forget_folds, forget_folds_of_nobody, forget_old_folds
 from tasks.state import State
 from tasks.training import FoldScores, deal, evaluate_fold
+from tasks.turns import one_at_a_time
 
 SPECIFICATION = PrivacySpecification(epsilon=1)
 SMALL = PMF(n_factors=2, n_iterations=2)
@@ -115,3 +117,31 @@ def test_preferences_settings_and_the_specification_are_in_a_folds_name(state: S
     names += [name(ratings, specification=PrivacySpecification(epsilon=2))]
     assert len(set(names)) == len(names)
     assert name(ratings) == names[0]
+
+
+def kept(state: State, source: str, *, days: float) -> Path:
+    place = state.folder / "folds" / source / "fold.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+    os.utime(place, times=(time.time() - days * 86400,) * 2)
+    return place
+
+
+def test_folds_of_a_source_that_is_never_run_again_are_forgotten_after_a_month(state: State) -> None:
+    new, old, at_work = (kept(state, source, days=days) for source, days in (("a", 29), ("b", 31), ("c", 31)))
+    with one_at_a_time("c"):
+        forget_old_folds(state)
+    assert [place.exists() for place in (new, old.parent, at_work)] == [True, False, True]
+    forget_old_folds(state)
+    assert files(state) == [new]
+
+
+def test_folds_go_with_the_schedule_of_their_source_unless_a_run_is_at_work_on_them(state: State) -> None:
+    films, books = kept(state, "films", days=0), kept(state, "books", days=0)
+    with one_at_a_time("films"):
+        forget_folds_of_nobody(state, "films")
+    assert films.exists()
+    for source in ("films", "none", "..", "../runs"):
+        forget_folds_of_nobody(state, source)
+    assert files(state) == [books]
+    assert not films.parent.exists()
