@@ -131,7 +131,7 @@ def test_the_newest_version_is_promoted_then_rolled_back_and_each_is_recorded(
     assert f"{NAME}/1 is the champion of films now, as version 1 of {SERVING}; nothing was served" in first.stdout
     second = command("promote", "pdp-histogram")
     assert f"{NAME}/3 is the champion of films now" in second.stdout
-    assert f"jali rollback      brings {NAME}/1 back" in second.stdout
+    assert f"jali rollback --source films   brings {NAME}/1 back" in second.stdout
     again = command("promote", "pdp-histogram")
     assert (again.exit_code, again.stdout.splitlines()[0]) == (
         0,
