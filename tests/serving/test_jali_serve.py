@@ -60,7 +60,9 @@ class Registry:
 @pytest.fixture(scope="module")
 def registry(ratings: Ratings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("serving"))
+        patch.chdir(folder := tmp_path_factory.mktemp("serving"))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it when a test before tells it where to track
+        patch.setenv("XDG_STATE_HOME", str(folder / "account"))
         state = prepare()
         releases = {}
         for number in ("1", "2"):
