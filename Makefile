@@ -23,7 +23,7 @@ run: $(READY)  ## Cross-validate and publish on the sample (MovieLens latest-sma
 	.venv/bin/jali run
 
 test: $(READY)  ## All tests
-	.venv/bin/python -m pytest -q -n 3 --dist worksteal
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal
 
 test-fast: $(READY)  ## The tests that take seconds
 	.venv/bin/python -m pytest -q -m "not slow"
