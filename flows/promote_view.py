@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tasks.artifacts import markdown_table
 from tasks.promotion import CONDITION
-from tasks.registry import serving_name
+from tasks.registered import serving_name
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,8 @@ from models.errors import EnvironmentFault, Refused
 from tasks.audit_history import EXCEEDED, HISTORY, RESULT, TIMES, Entry, History, history_of
 from tasks.guard import LOST, guarded
 from tasks.model_card import refresh_card
-from tasks.registry import champion_made_of, serving_name
+from tasks.registered import serving_name
+from tasks.registry import champion_made_of
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task

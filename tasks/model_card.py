@@ -14,7 +14,8 @@ from models.index import RECOMMENDERS
 from models.privacy.guarantee import Guarantee
 from models.private_metrics import KEPT_AS, PaidMetrics
 from tasks.audit_history import AT, CLAIMED, CONFIDENCE, EXCEEDED, RELATION, RESULT, RUNS, SHOWN, TIMES, TIMES_EXCEEDED
-from tasks.registry import CHAMPION, SPENT_THEN, serving_name
+from tasks.registered import CHAMPION, serving_name
+from tasks.registry import SPENT_THEN
 from tasks.released import release_of
 
 if TYPE_CHECKING:

@@ -103,8 +103,7 @@ def _loads_as_ours(model: Any) -> bool:
             and {name: ours.get(name) for name in LOADER} == LOADER
             and Path(ours["model_code_path"]).name == MODEL_SCRIPT.name
             and (kept[0], kept[1]["path"]) == ("release", RELEASE_FOLDER)
-            and set(ours)
-            <= {*LOADER, "artifacts", "cloudpickle_version", "model_code_path", "python_version", "streamable"}
+            and set(ours) <= {*LOADER, *TOLD}
         )
     except (TypeError, KeyError, ValueError, AttributeError):
         return False

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from models.errors import SpecError, shown
 from tasks.guard import guarded
-from tasks.registry import serving_name
+from tasks.registered import serving_name
 from tasks.state import State
 from tasks.tracking import open_tracking
 from tasks.views import AUDITS, charts_page, query, table_page

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import EnvironmentFault, Refused, SpecError, shown
-from models.release import Release, ReleaseError
 from tasks.decisions import HISTORY, WAS_CHAMPION, What, Who, history_with
 from tasks.gates import Champion, Finding, Offered
 from tasks.guard import LOST, guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
 from tasks.model_files import signature_of
-from tasks.registered import CHECKSUM, CONDITION_TAG, RELEASE_FOLDER, checksum, download_version
-from tasks.registry import CHAMPION, FROM, PREVIOUS, serving_name, versions_of
+from tasks.registered import CHAMPION, CHECKSUM, CONDITION_TAG, PREVIOUS, checksum, serving_name
+from tasks.registry import FROM, versions_of
+from tasks.released import downloaded
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task
@@ -117,22 +117,6 @@ def open_offered(recommender: str, source: str, number: str, folder: Path) -> Of
     except EnvironmentFault as error:
         fault = str(error)
     return Offered(source, recommender, number, tags, folder, release, fault)
-
-
-def downloaded(name: str, number: str, folder: Path) -> Release:
-    """All files of a version, in `folder`, and the release that they hold.
-
-    Raises:
-      EnvironmentFault: they are damaged or gone.
-    """
-    from mlflow.exceptions import MlflowException  # seconds to import
-
-    try:
-        download_version(name, number, folder)
-        return Release.load(folder / RELEASE_FOLDER)
-    except (ReleaseError, MlflowException, OSError) as error:
-        reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
-    raise EnvironmentFault(f"version {number} of {name}: {reason}")
 
 
 @guarded("Reading the registry")

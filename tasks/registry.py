@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from tasks.guard import guarded
 from tasks.ledger import Ledger
 from tasks.ledger_book import Head
-from tasks.registered import CHAMPION as CHAMPION
-from tasks.registered import PREVIOUS as PREVIOUS
-from tasks.registered import serving_name as serving_name
+from tasks.registered import CHAMPION, serving_name
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task

@@ -39,11 +39,21 @@ def release_of(name: str, number: str) -> Release:
     Raises:
       EnvironmentFault: its files are damaged or gone.
     """
-    from mlflow.exceptions import MlflowException
-
     with TemporaryDirectory(prefix="jali-") as folder:
-        try:
-            return Release.load(download_version(name, number, Path(folder), RELEASE_FOLDER))
-        except (ReleaseError, MlflowException, OSError) as error:
-            reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
+        return downloaded(name, number, Path(folder), RELEASE_FOLDER)
+
+
+def downloaded(name: str, number: str, folder: Path, part: str = "") -> Release:
+    """A version's files, in `folder`: all of them or those of a part of it; and the release that they hold.
+
+    Raises:
+      EnvironmentFault: they are damaged or gone.
+    """
+    from mlflow.exceptions import MlflowException  # seconds to import
+
+    try:
+        there = download_version(name, number, folder, part)
+        return Release.load(there if part else folder / RELEASE_FOLDER)
+    except (ReleaseError, MlflowException, OSError) as error:
+        reason = str(error) if isinstance(error, ReleaseError) else "MLflow does not find its files. Restore them."
     raise EnvironmentFault(f"version {number} of {name}: {reason}")

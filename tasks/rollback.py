@@ -14,9 +14,10 @@ from tasks.gates import Offered, found_since
 from tasks.guard import guarded
 from tasks.lease import Lease
 from tasks.model_card import refresh_card
-from tasks.promotion import REPLACES, Aliases, aliases_of, downloaded, move, note_end, require_unmoved, told_by_mlflow
-from tasks.registered import CHECKSUM, checksum
-from tasks.registry import FROM, RESERVATION, serving_name
+from tasks.promotion import REPLACES, Aliases, aliases_of, move, note_end, require_unmoved, told_by_mlflow
+from tasks.registered import CHECKSUM, checksum, serving_name
+from tasks.registry import FROM, RESERVATION
+from tasks.released import downloaded
 from tasks.state import current_state
 from tasks.tracking import open_tracking
 from tasks.unstored import unstored_task

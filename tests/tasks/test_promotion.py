@@ -48,7 +48,8 @@ from tasks.promotion import (
     serve,
 )
 from tasks.publishing import published_version, take_back, versions_paid_by
-from tasks.registry import CHAMPION, FROM, RESERVATION, require_same_ledger
+from tasks.registered import CHAMPION
+from tasks.registry import FROM, RESERVATION, require_same_ledger
 from tasks.released import newest_release
 from tasks.rollback import ROLLED_BACK, Way, require_nothing_since, require_servable, roll_back, way_back
 from tasks.state import State
