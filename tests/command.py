@@ -18,7 +18,8 @@ from models.ratings import Ratings
 from tasks.ledger import Ledger
 from tasks.servers import _free_port, _server
 from tasks.state import State
-from tests.warm import run_warm
+from tests.given_tables import give_prefects_tables, give_tables
+from tests.warm import run_warm, watched_warm
 
 JALI = str(Path(sys.executable).with_name("jali"))
 SECRET = "unmistakable-user"
@@ -34,7 +35,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def jali(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The command, in a process that saves the time of most imports."""
+    """The command, in a process that saves the time of most imports, and to a run that of making tables."""
+    if arguments[:1] == ("run",):
+        give_tables(folder)
     return as_text(run_warm([*arguments], folder, environment(**more), SECONDS))
 
 
@@ -55,30 +58,23 @@ def jali_as_installed(folder: Path, *arguments: str, **more: str) -> subprocess.
 
 
 def signalled(
-    command: list[str], folder: Path, at: str, how: signal.Signals, **more: str
+    arguments: list[str], folder: Path, at: str, how: signal.Signals, program: str | None = None, **more: str
 ) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run `command` until it says `at`, then send `how` to it; also returns the seconds from there to its end."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment(**more),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    sent = 0.0
-    with process.stderr as lines:
-        said = []
-        for line in lines:
+    """Run the command, or `program`, until it says `at`, then send `how` to it; also the seconds from there to its end.
+
+    What it printed by then is not returned.
+    """
+    give_tables(folder)
+    said, sent = [], 0.0
+    with watched_warm(arguments, folder, environment(**more), program) as watched:
+        for line in watched.lines:
             said.append(line)
             if at in line and not sent:
                 time.sleep(0.5)
-                os.killpg(process.pid, how)
+                os.killpg(watched.process.pid, how)
                 sent = time.monotonic()
-        code = process.wait(timeout=60)
-    return subprocess.CompletedProcess(command, code, "", "".join(said)), time.monotonic() - sent
+        code = watched.process.wait(timeout=60)
+    return subprocess.CompletedProcess(arguments, code, "", "".join(said)), time.monotonic() - sent
 
 
 def write_ratings(folder: Path, ratings: Ratings) -> list[str]:
@@ -116,6 +112,7 @@ def open_prefect(folder: Path) -> Iterator[str]:
     """A Prefect server of somebody else's, with its things in `folder`: it asks for no password; yields its address."""
     url = f"http://127.0.0.1:{(port := _free_port())}/api"
     settings = {"PREFECT_HOME": str(folder), "PREFECT_API_URL": url}
+    give_prefects_tables(folder)
     command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with _server(command, port, "/api/health", State(folder), settings) as wait:
         wait()

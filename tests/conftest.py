@@ -12,6 +12,7 @@ import pytest
 
 from flows.cli import RARELY
 from tasks.state import State, prepare
+from tests import given_tables
 from tests.command import shared_prefect  # noqa: F401 - a fixture, one server for all modules
 from tests.made_up import made_up_ratings
 from tests.postgres import postgres  # noqa: F401 - likewise
@@ -33,6 +34,8 @@ def pytest_configure() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Before Prefect or MLflow is imported, so that they keep their things there."""
+    base = tmp_path_factory.getbasetemp()
+    given_tables.place[:] = [base.parent if "PYTEST_XDIST_WORKER" in os.environ else base]
     os.chdir(tmp_path_factory.mktemp("work"))
     for name in ("MLFLOW_TRACKING_URI", "JALI_LEDGER_URL", "JALI_LEDGER_KEY", "PREFECT_API_URL", "JALI_DEBUG"):
         os.environ.pop(name, None)

@@ -17,10 +17,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 
 LIBRARIES = (
     "alembic.migration", "dp_accounting.rdp", "fastapi", "git", "google.protobuf.json_format", "great_expectations",
@@ -31,33 +34,100 @@ READ_ON_IMPORT = {"GX_ANALYTICS_ENABLED": "false", "GIT_PYTHON_REFRESH": "quiet"
 """Of the settings that tasks/state.py makes, those of these libraries."""
 
 
+@dataclass
+class Forked:
+    """A process that the forking one made, which does nothing else until it ends."""
+
+    pid: int
+    forks: socket.socket
+    code: int | None = None
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code, as `subprocess` has them.
+
+        Raises:
+          TimeoutError: it took longer than `timeout` seconds, and was killed.
+        """
+        if self.code is None:
+            self.forks.settimeout(timeout)
+            try:
+                self.code = self._ended()
+            except TimeoutError:
+                self.forks.settimeout(None)
+                self.kill()
+                raise
+            self.forks.settimeout(None)
+        return self.code
+
+    def kill(self) -> None:
+        """And what it started in its session, if it has not ended."""
+        if self.code is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self.code = self._ended()
+
+    def _ended(self) -> int:
+        return int(json.loads(self.forks.recv(100)))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A process, the lines of its standard error, and the file that has what it printed."""
+
+    process: Forked
+    lines: IO[str]
+    out: IO[bytes]
+
+    def printed(self) -> str:
+        """What it printed so far."""
+        return os.pread(self.out.fileno(), os.fstat(self.out.fileno()).st_size, 0).decode()
+
+
+def fork_warm(
+    arguments: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    out: IO[Any],
+    err: IO[Any],
+    program: str | None = None,
+) -> Forked:
+    """Begin a program of ours in a session of its own; wait for it before you begin another.
+
+    Args:
+      program: a file of Python; `jali` if left out.
+    """
+    asked = {"program": program, "arguments": arguments, "folder": str(folder), "environment": environment}
+    forks = forking_process()
+    socket.send_fds(forks, [json.dumps(asked).encode()], [out.fileno(), err.fileno()])
+    return Forked(json.loads(forks.recv(100)), forks)
+
+
 def run_warm(
     arguments: list[str], folder: Path, environment: dict[str, str], timeout: float, program: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """What `subprocess.run` would return of a program of ours, with nothing on its standard input.
 
-    Args:
-      program: a file of Python; `jali` if left out.
-
     Raises:
       TimeoutError: it took longer than `timeout` seconds, and was killed.
     """
-    asked = {"program": program, "arguments": arguments, "folder": str(folder), "environment": environment}
     with TemporaryFile() as out, TemporaryFile() as err:
-        forks = forking_process()
-        socket.send_fds(forks, [json.dumps(asked).encode()], [out.fileno(), err.fileno()])
-        process = json.loads(forks.recv(100))
-        forks.settimeout(timeout)
-        try:
-            code = json.loads(forks.recv(100))
-        except TimeoutError:
-            os.kill(process, signal.SIGKILL)
-            forks.settimeout(None)
-            forks.recv(100)
-            raise
-        forks.settimeout(None)
+        code = fork_warm(arguments, folder, environment, out, err, program).wait(timeout)
         said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
     return subprocess.CompletedProcess([program or "jali", *arguments], code, *said)
+
+
+@contextmanager
+def watched_warm(
+    arguments: list[str], folder: Path, environment: dict[str, str], program: str | None = None
+) -> Iterator[Watched]:
+    """The same, told line by line while it runs; it is killed if the block ends before it does."""
+    reads, writes = os.pipe()
+    with open(reads, encoding="utf-8") as lines, TemporaryFile() as out:  # noqa: PTH123 - a descriptor
+        with open(writes, "wb") as err:  # noqa: PTH123 - likewise
+            watched = Watched(fork_warm(arguments, folder, environment, out, err, program), lines, out)
+        try:
+            yield watched
+        finally:
+            watched.process.kill()
 
 
 @cache
@@ -90,6 +160,7 @@ def command_of(requests: socket.socket) -> dict[str, Any] | None:
         child = os.fork()
         if child == 0:
             requests.close()
+            os.setsid()
             for at, descriptor in enumerate(descriptors, start=1):
                 os.dup2(descriptor, at)
                 os.close(descriptor)

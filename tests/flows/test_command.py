@@ -289,7 +289,7 @@ def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_
     tmp_path: Path, how: signal.Signals
 ) -> None:
     arguments = [*write_ratings(tmp_path, made_up_ratings()), *TWO]
-    slow_run = [JALI, "run", *arguments, "--set", "pmf.n_iterations=20000"]
+    slow_run = ["run", *arguments, "--set", "pmf.n_iterations=20000"]
     outcome, seconds = signalled(slow_run, tmp_path, "Cross-validating", how)
     if how == signal.SIGINT:
         assert outcome.returncode == 130

@@ -19,8 +19,10 @@ import pytest
 
 from tasks.ledger import Ledger
 from tasks.state import State
-from tests.command import JALI, clean, environment, jali, outcomes, processes_of, write_ratings
+from tests.command import clean, environment, jali, outcomes, processes_of, write_ratings
+from tests.given_tables import give_tables
 from tests.made_up import made_up_ratings
+from tests.warm import watched_warm
 
 pytestmark = pytest.mark.slow
 
@@ -32,23 +34,21 @@ QUICK = ("--folds", "2", "--recommenders", "pdp-histogram")
 
 
 def broken_run(
-    folder: Path, stage: str, breaks: Callable[[int], None], **variables: str
+    folder: Path, stage: str, breaks: Callable[[int], None], program: str | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run in `folder`, and when `stage` begins call `breaks` with the run's process id."""
-    command = [JALI, "run", *write_ratings(folder, made_up_ratings(n_users=30)), *QUICK]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment(**variables), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        said, broken = [], time.monotonic()
-        for line in process.stderr:
+    arguments = ["run", *write_ratings(folder, made_up_ratings(n_users=30)), *QUICK]
+    give_tables(folder)
+    said, broken = [], time.monotonic()
+    with watched_warm(arguments, folder, environment(**variables), program) as watched:
+        for line in watched.lines:
             said.append(line)
             if line.rstrip().endswith(stage):
-                breaks(process.pid)
+                breaks(watched.process.pid)
                 broken = time.monotonic()
-        out, _ = process.communicate(timeout=2 * SECONDS)
-    assert time.monotonic() - broken < SECONDS
-    return clean(subprocess.CompletedProcess(command, process.returncode, out, "".join(said)))
+        code = watched.process.wait(2 * SECONDS)
+        assert time.monotonic() - broken < SECONDS
+        return clean(subprocess.CompletedProcess(arguments, code, watched.printed(), "".join(said)))
 
 
 def the_only_sentence(outcome: subprocess.CompletedProcess[str]) -> str:
@@ -239,20 +239,23 @@ def jump():
 
 
 threading.Thread(target=jump, daemon=True).start()
+
+from flows.cli import main
+
+main()
 """
 
 
 def test_a_clock_that_jumps_does_not_matter(tmp_path: Path, shared_prefect: str) -> None:
-    wrapped, at_the_stage = tmp_path / "wrapped", tmp_path / "jump"
-    wrapped.mkdir()
+    jumping, at_the_stage = tmp_path / "jumping.py", tmp_path / "jump"
     for days, version in ((365, "version 1"), (-1, "version 2")):
-        (wrapped / "sitecustomize.py").write_text(JUMPING.format(jump=days * 86_400, signal=str(at_the_stage)))
+        jumping.write_text(JUMPING.format(jump=days * 86_400, signal=str(at_the_stage)))
         outcome = broken_run(
             tmp_path,
             "Cross-validating",
             lambda _: at_the_stage.touch(),
+            str(jumping),
             PREFECT_API_URL=shared_prefect,
-            PYTHONPATH=str(wrapped),
         )
         at_the_stage.unlink()
         assert outcome.returncode == 0, outcome.stderr

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tasks.prefect_access import password
 from tasks.state import State
 from tests import planted_jali
 from tests.command import SECONDS, TWO, as_text, environment, open_prefect, signalled
+from tests.given_tables import give_tables
 from tests.leak_search import Search, Secret
 from tests.planted import (
     BAD_VALUE,
@@ -140,10 +140,10 @@ def remains_of(scenario: Scenario, folder: Path, prefect: str | None) -> Remains
         **({"PREFECT_API_URL": prefect} if prefect else {}),
         **dict(scenario.more),
     }
+    give_tables(work)
     before = shared_memory()
     if scenario.sends:
-        command = [sys.executable, planted_jali.__file__, *arguments]
-        outcome, _ = signalled(command, work, "Cross-validating", scenario.sends, **settings)
+        outcome, _ = signalled(arguments, work, "Cross-validating", scenario.sends, planted_jali.__file__, **settings)
     else:
         outcome = as_text(run_warm(arguments, work, environment(**settings), SECONDS, planted_jali.__file__))
     for path in shared_memory() - before:

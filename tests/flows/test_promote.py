@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 import flows.promote
 import flows.promotion_commands
 from flows.cli import app
-from flows.promote import Decision, Promotion, make_promotion, make_rollback
+from flows.promote import Decision
 from flows.promote_view import decision_markdown, refusal
+from flows.promotion_requests import Promotion, make_promotion, make_rollback
 from models.errors import EnvironmentFault, NotPromoted, Refused, SpecError
 from tasks.clean_process import CleanProcess
-from tasks.decisions import Who
-from tasks.gates import GATES, Finding
+from tasks.decisions import GATES, Who
+from tasks.gates import Finding
 from tasks.lease import lease
 from tasks.promotion import LAST_REFUSAL, Aliases
 from tasks.rollback import Way, require_servable

@@ -332,7 +332,7 @@ USERS = PrivacySpecification(epsilon=1, unit="user")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("specification", "many", "n_runs"),
-    [(UNIFORM, noise.MANY, 6_000), (UNIFORM, 0, 24_000), (USERS, 0, 10_000)],
+    [(UNIFORM, noise.MANY, 4_000), (UNIFORM, 0, 16_000), (USERS, 0, 6_000)],
     ids=["rating, OpenDP's noise", "rating, our noise", "user, our noise"],
 )
 def test_what_is_proven_is_not_contradicted_and_with_enough_runs_nearly_reached(
@@ -341,5 +341,5 @@ def test_what_is_proven_is_not_contradicted_and_with_enough_runs_nearly_reached(
     monkeypatch.setattr(noise, "MANY", many)
     found = audit(PDPHistogram(), specification, n_runs=n_runs, confidence=SURE)
     assert not found.exceeded
-    if n_runs > 20_000:  # fewer may show less than there is by chance
-        assert found.share >= 0.7
+    if n_runs > 10_000:  # fewer may show less than there is by chance
+        assert found.share >= 0.6
