@@ -27,9 +27,11 @@ def promoted(
     """
     try:
         with _prefect() as wait_for_prefect, started_early():
-            from flows.promote import make_promotion, promote
+            from flows.promotion_requests import make_promotion
 
             request = make_promotion(recommender, waivers, unproven, told | ({"dry_run": "true"} if dry_run else {}))
+            from flows.promote import promote
+
             wait_for_prefect()
             with _told_in_any_case():
                 decision = promote(request)
@@ -78,9 +80,11 @@ def _show(decision: Decision) -> None:
 def rolled_back(told: dict[str, str | None]) -> None:
     """Roll back, and print what is served now."""
     with _prefect() as wait_for_prefect:
-        from flows.promote import make_rollback, rollback
+        from flows.promotion_requests import make_rollback
 
         request = make_rollback(told)
+        from flows.promote import rollback
+
         wait_for_prefect()
         with _told_in_any_case():
             done = rollback(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flows.promotion_requests import Promotion
 from models.errors import JaliError, SpecError
 from tasks.tracking import place_in_mlflow
 
@@ -43,7 +44,7 @@ def _row(source: str, result: Result, run_id: str) -> tuple[str, ...]:
 
 def offered(source: str, results: Sequence[Result]) -> str:
     """Offer what a run published for promotion; what became of it, in words. The run stays as it is."""
-    from flows.promote import Promotion, promote
+    from flows.promote import promote
 
     said = []
     for result in results:

@@ -8,12 +8,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 HISTORY = "promotion.history"
 """Tag of a version of SOURCE.serving: every decision about it, oldest first, as long as there is room."""
 WAS_CHAMPION = "promotion.was_champion_until"
 """Tag of a version that was champion and was followed by another: when it was last. A rollback leads to no other."""
+
+Gate = Literal["verdict", "budget", "metric", "audit", "code", "load", "schema"]
+"""What has to let a version pass before it is served."""
+GATES: tuple[Gate, ...] = get_args(Gate)
 
 LONGEST = 5000
 """Characters that every MLflow keeps in a version's tag."""

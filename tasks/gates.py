@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,6 +18,7 @@ from models.release import FORMAT, Release
 from tasks.audit_history import RUNS
 from tasks.audits import require_all_noted, require_not_exceeded
 from tasks.clean_process import CleanProcess, made_up_requests, require_same_answers
+from tasks.decisions import Gate
 from tasks.guard import guarded
 from tasks.ledger import Ledger
 from tasks.ledger_entries import COUNTED, Entry
@@ -25,9 +26,6 @@ from tasks.model_files import require_own_code, signature_of
 from tasks.registry import RESERVATION, require_same_ledger
 from tasks.state import current_state
 from tasks.unstored import unstored_task
-
-Gate = Literal["verdict", "budget", "metric", "audit", "code", "load", "schema"]
-GATES: tuple[Gate, ...] = get_args(Gate)
 
 Outcome = Literal["pass", "refused", "waived", "-"]
 """A dash: not looked at, for a reason that is given."""
