@@ -22,8 +22,8 @@ from models.release import FORMAT, RELEASE_FILE, Release
 from tasks import gates
 from tasks.audit_history import RESULT
 from tasks.clean_process import CleanProcess, clean_process, made_up_requests, require_same_answers, started_early
+from tasks.decisions import GATES
 from tasks.gates import (
-    GATES,
     Champion,
     Finding,
     NotLooked,
