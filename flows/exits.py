@@ -15,6 +15,7 @@ from typing import NoReturn
 import typer
 
 from models.errors import EnvironmentFault, InternalFault, JaliError
+from tasks.prefect_access import fault_of_a_stranger
 from tasks.progress import interrupt, is_interrupted
 
 OF_PREFECTS_CLIENT = ("httpx", "httpcore", "prefect")
@@ -66,7 +67,7 @@ def exit_codes(interrupted: str = INTERRUPTED) -> Iterator[None]:
         if os.environ.get("JALI_DEBUG"):
             traceback.print_exc()
         if type(error).__module__.partition(".")[0] in OF_PREFECTS_CLIENT:
-            _leave_a_lost_server()
+            _leave_prefect(error)
         fault = InternalFault(
             f"something failed that should not ({type(error).__name__}); nothing more was published. "
             "JALI_DEBUG=1 shows the details."
@@ -89,9 +90,9 @@ def remember_termination() -> None:
     signal.signal(signal.SIGTERM, remember)
 
 
-def _leave_a_lost_server() -> NoReturn:
-    """Say so and go at once: Prefect would stay for minutes to deliver its events to a server that is gone."""
-    fault = EnvironmentFault(
+def _leave_prefect(error: Exception) -> NoReturn:
+    """Say what is wrong and go at once: Prefect would stay for minutes to deliver its events to a server in vain."""
+    fault = fault_of_a_stranger(error) or EnvironmentFault(
         "the Prefect server was lost during the run. What was published and charged by then stays "
         "(jali ledger show). Start it, or unset PREFECT_API_URL to let Jali run its own, and look before you run again."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from math import sqrt
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -27,6 +28,8 @@ FIELDS = {"minute": 60, "hour": 24, "day of the month": 31, "month": 12, "day of
 CRON_EXAMPLE = 'For example --cron "0 3 * * *", every day at three.'
 EVERY_EXAMPLE = "A number and s, m, h or d, up to 366d, such as --every 5m."
 LONGEST = timedelta(days=366)
+MONTH, SOME_RUNS = timedelta(days=30), 8
+"""For how long noise is added up, and over how many runs the time between them is averaged."""
 MOST_RUNS = 200
 """How far ahead a budget is looked at."""
 
@@ -190,6 +193,23 @@ def budget_lines(job: Job, ledger: Ledger) -> list[str]:
             return [f"The budget of {job.source}, {budget}, has room for {_runs(n_runs)}; then runs are refused."]
         paid += each
     return []
+
+
+def noise_lines(job: Job, timing: Timing) -> list[str]:
+    """How much noisier V is after a month of batches; they are released whether or not anything is new."""
+    if not job.batch or not job.publish:
+        return []
+    try:
+        times = next_times(timing, SOME_RUNS)
+    except SpecError:  # so rare that the calendar ends before
+        return []
+    n_batches = round(MONTH * (SOME_RUNS - 1) / (times[-1] - times[0]))
+    if n_batches < 2:
+        return []
+    return [
+        f"About {n_batches:,} batches in {MONTH.days} days, each with noise of its own, also where nothing is new: "
+        f"what V is made from then has {sqrt(n_batches):.1f} times the noise of one."
+    ]
 
 
 def _runs(n_runs: int) -> str:

@@ -114,12 +114,12 @@ def _changed(asked: Asked, state: State) -> None:
 
 def _registered(job: Job, timing: Timing, *, promote: bool, state: State) -> None:
     from flows.run import run
-    from flows.schedule import budget_lines, parameters_of
+    from flows.schedule import budget_lines, noise_lines, parameters_of
     from tasks.deployments import register
     from tasks.ledger import Ledger
 
     register(run, job.source, parameters_of(job, promote=promote), timing, state)
-    for line in budget_lines(job, Ledger(state)):
+    for line in [*budget_lines(job, Ledger(state)), *noise_lines(job, timing)]:
         typer.echo(line)
 
 

@@ -6,7 +6,6 @@ What is stored there is shown to whoever opens Prefect: paths, names and setting
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +47,7 @@ from prefect.workers.process import ProcessWorker
 
 from models.errors import EnvironmentFault, SpecError, shown
 from tasks.flow_runs import UNDER_WAY, is_alive, mark_killed
+from tasks.prefect_access import address_asked, fault_of_a_stranger
 from tasks.state import State as StateFolder
 from tasks.state import without_credentials
 
@@ -97,12 +97,12 @@ def _prefect() -> Iterator[SyncPrefectClient]:
         with get_client(sync_client=True) as client:
             yield client
     except (HTTPError, PrefectException) as error:
-        fault = type(error).__name__
-    if fault:
-        raise EnvironmentFault(
-            f"the Prefect server at {without_credentials(os.environ.get('PREFECT_API_URL', 'an unknown address'))} did "
-            f"not do what it was asked ({fault}). Look after it and try again."
+        fault = fault_of_a_stranger(error) or EnvironmentFault(
+            f"the Prefect server at {address_asked()} did not do what it was asked ({type(error).__name__}). Look "
+            "after it and try again."
         )
+    if fault:
+        raise fault
 
 
 def register(
@@ -112,10 +112,14 @@ def register(
 
     Args:
       parameters: of the flow, as JSON.
+
+    Raises:
+      SpecError: another folder has one.
     """
     environment, _ = worker_environment(state)
     with _prefect() as client:
         _require_pool(client)
+        _require_of_this_folder(client, source, state)
         client.create_deployment(
             client.create_flow(flow),
             source,
@@ -140,6 +144,17 @@ def register(
 def _working_folder(state: StateFolder) -> str:
     """Where runs that are registered here will run."""
     return str(state.folder.parent)
+
+
+def _require_of_this_folder(client: SyncPrefectClient, source: str, state: StateFolder) -> None:
+    """Two ledgers must not take turns under one name: whoever registered first would lose the schedule unheard."""
+    for one in _deployments(client):
+        if one.name == source and one.job_variables.get("working_dir") not in (None, _working_folder(state)):
+            raise SpecError(
+                f"{source} is scheduled on this Prefect server already, for runs in another folder. Give this one "
+                "another name with --source; or, if it is to take that one's place, remove that first, with "
+                f"jali schedule --remove {source}"
+            )
 
 
 def _require_pool(client: SyncPrefectClient) -> None:

@@ -7,7 +7,9 @@ every web page that is open on it. All servers of a folder share a database, so 
 from __future__ import annotations
 
 import os
+from http import HTTPStatus
 
+from models.errors import EnvironmentFault
 from tasks.private_key import private_key
 from tasks.state import State, without_credentials
 
@@ -26,3 +28,19 @@ def asks_own_server(state: State) -> bool:
 def server_asked(state: State) -> str:
     """The Prefect server that is asked, as it may be stored; empty for this folder's own, whose port changes."""
     return "" if asks_own_server(state) else without_credentials(os.environ.get("PREFECT_API_URL", ""))
+
+
+def address_asked() -> str:
+    """The same as it is told."""
+    return without_credentials(os.environ.get("PREFECT_API_URL", "an unknown address"))
+
+
+def fault_of_a_stranger(error: BaseException) -> EnvironmentFault | None:
+    """What to say where the Prefect server that is asked does not know us; None where something else is wrong."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return None
+    return EnvironmentFault(
+        f"the Prefect server at {address_asked()} does not know us. Set PREFECT_API_AUTH_STRING to its USER:PASSWORD, "
+        "or PREFECT_API_KEY for Prefect Cloud, and try again."
+    )

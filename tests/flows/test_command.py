@@ -308,7 +308,7 @@ def test_an_interrupted_run_publishes_nothing_and_leaves_no_server_and_the_next_
     assert outcomes(tmp_path) == ["given back", "version 1"]
 
 
-def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
+def test_both_user_interfaces_answer_on_free_ports_to_who_has_the_password_and_stop(finished, tmp_path: Path) -> None:
     folder, _, _ = finished
     process = subprocess.Popen(
         [JALI, "ui"], cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -322,6 +322,11 @@ def test_both_user_interfaces_answer_on_free_ports_and_stop(finished) -> None:
             with urlopen(address, timeout=10) as response:
                 assert response.status == 200
         assert_asks_for_a_password(addresses["Prefect"], said[3].split()[-1])
+        for command in (["run", *write_ratings(tmp_path, made_up_ratings(n_users=30))], ["schedule", "--list"]):
+            stranger = clean(jali(tmp_path, *command, PREFECT_API_URL=f"{addresses['Prefect']}/api"))
+            assert stranger.returncode == 3
+            assert "does not know us. Set PREFECT_API_AUTH_STRING" in stranger.stderr
+            assert "Reading the ratings" not in stranger.stderr
         assert len(processes_of(folder)) > 2
         assert {privacy_of(process) for process in [Path(f"/proc/{process.pid}"), *processes_of(folder)]} == {PRIVATE}
         process.send_signal(signal.SIGINT)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from prefect.utilities.schema_tools import validate
 from flows import schedule_command
 from flows.job import Job, candidates, make_job
 from flows.run import bill, run
-from flows.schedule import budget_lines, parameters_of, scheduled_job, timing_of, variables_of
+from flows.schedule import budget_lines, noise_lines, parameters_of, scheduled_job, timing_of, variables_of
 from flows.schedule_command import Asked, _changed, schedule
 from models.errors import SpecError
 from models.privacy.budget import Budget
@@ -277,6 +278,37 @@ def test_batches_never_use_a_budget_up(state: State) -> None:
     for candidate_bill in [bill(job, candidate) for candidate in candidates(job)]:
         ledger.reserve([candidate_bill])
     assert budget_lines(job, ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("cron", "every", "says"),
+    [
+        ("0 3 * * *", None, "About 30 batches in 30 days, .* 5.5 times"),
+        ("0 3 * * mon", None, "About 4 batches .* 2.0 times"),
+        ("* * * * *", None, "About 43,200 batches .* 207.8 times"),
+        (None, "30s", "About 86,400 batches .* 293.9 times"),
+    ],
+)
+def test_a_schedule_of_batches_says_how_their_noise_adds_up(
+    cron: str | None, every: str | None, says: str, state: State
+) -> None:
+    (line,) = noise_lines(scheduled_job(with_ratings(), None), timing_of(cron, None, every))
+    assert re.search(says, line)
+
+
+@pytest.mark.parametrize(
+    ("cron", "every", "more"),
+    [
+        (None, "30d", ""),
+        ("0 3 29 2 *", None, ""),
+        (None, "5m", "batch: false\n"),
+        (None, "5m", "publish: false\n"),
+    ],
+)
+def test_a_rare_schedule_and_one_without_batches_say_nothing_of_noise(
+    cron: str | None, every: str | None, more: str, state: State
+) -> None:
+    assert noise_lines(scheduled_job(with_ratings(more), None), timing_of(cron, None, every)) == []
 
 
 def test_a_worker_finds_what_is_here_and_no_password_is_stored(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

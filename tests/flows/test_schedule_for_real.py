@@ -81,6 +81,22 @@ def test_a_source_has_one_schedule_which_is_replaced_paused_resumed_and_removed(
         deployments.remove("books")
 
 
+def test_a_schedule_of_another_folder_is_not_replaced_unheard(
+    films: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    monkeypatch.chdir(other)
+    write_config(other)
+    with pytest.raises(SpecError, match=r"films is scheduled .* in another folder.* another name with --source"):
+        register("0 4 * * *")
+    (one,) = deployments.scheduled(["films"])
+    assert one.when == "0 3 * * * (UTC)"
+    deployments.remove("films")
+    register("0 4 * * *")
+    (one,) = deployments.scheduled(["films"])
+    assert one.when == "0 4 * * * (UTC)"
+
+
 def test_one_schedule_that_somebody_broke_in_prefect_hides_no_other(films: Path, client: SyncPrefectClient) -> None:
     (found,) = [one for one in client.read_deployments() if one.name == "films"]
     for broken in (IntervalSchedule(interval=timedelta(days=999_999)), CronSchedule(cron="0 3 31 2 *")):
