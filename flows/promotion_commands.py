@@ -30,7 +30,7 @@ def promoted(
             from flows.promotion_requests import make_promotion
 
             request = make_promotion(recommender, waivers, unproven, told | ({"dry_run": "true"} if dry_run else {}))
-            from flows.promote import promote
+            from flows.promote import promote  # after it, for a typo should not wait for what this brings along
 
             wait_for_prefect()
             with _told_in_any_case():
@@ -83,7 +83,7 @@ def rolled_back(told: dict[str, str | None]) -> None:
         from flows.promotion_requests import make_rollback
 
         request = make_rollback(told)
-        from flows.promote import rollback
+        from flows.promote import rollback  # likewise
 
         wait_for_prefect()
         with _told_in_any_case():

@@ -84,8 +84,9 @@ def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[],
     with ExitStack() as stack:
         if state.tracks_locally:
             port = _free_port()
-            command = ["mlflow", "server", "--backend-store-uri", state.tracking_uri, "--workers", "1"]  # of its four
+            command = ["mlflow", "server", "--backend-store-uri", state.tracking_uri]
             command += ["--default-artifact-root", state.artifacts.as_uri(), "--host", "127.0.0.1", "--port", str(port)]
+            command += ["--workers", "1"]  # whoever looks is alone, and each of the usual four imports all of MLflow
             settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # a dozen workers for jobs we never give it
             waits.append(stack.enter_context(_server(command, port, "/health", state, settings)))
             addresses["MLflow"] = f"http://127.0.0.1:{port}"
