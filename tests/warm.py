@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,7 +62,8 @@ class Forked:
     def kill(self) -> None:
         """And what it started in its session, if it has not ended."""
         if self.code is None:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and we have not heard of it
+                os.killpg(self.pid, signal.SIGKILL)
             self.code = self._ended()
 
     def _ended(self) -> int:
@@ -79,7 +80,12 @@ class Watched:
 
     def printed(self) -> str:
         """What it printed so far."""
-        return os.pread(self.out.fileno(), os.fstat(self.out.fileno()).st_size, 0).decode()
+        return written(self.out).decode()
+
+
+def written(file: IO[bytes]) -> bytes:
+    """What is in a file that others write to by our descriptor."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def fork_warm(
@@ -111,7 +117,7 @@ def run_warm(
     """
     with TemporaryFile() as out, TemporaryFile() as err:
         code = fork_warm(arguments, folder, environment, out, err, program).wait(timeout)
-        said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
+        said = [written(file) for file in (out, err)]
     return subprocess.CompletedProcess([program or "jali", *arguments], code, *said)
 
 
