@@ -15,9 +15,9 @@ import typer
 
 from flows.terminal import login_line
 from models.errors import EnvironmentFault, SpecError
-from tasks.prefect_access import asks_own_server
+from tasks.prefect_access import address_asked, asks_own_server
 from tasks.servers import schedule_server, schedule_worker
-from tasks.state import State, without_credentials
+from tasks.state import State
 
 if TYPE_CHECKING:
     from flows.job import Job
@@ -178,7 +178,7 @@ def _work(state: State, *, is_ours: bool) -> None:
 
     if is_ours and (n_missed := take_over(state)):
         typer.echo(f"{n_missed} runs were missed while nobody worked; they are not made up for.")
-    address = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
+    address = address_asked().removesuffix("/api")
     known: set[str] = set()
     waiting: set[str] = set()
     n_unanswered = 0

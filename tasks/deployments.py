@@ -148,13 +148,13 @@ def _working_folder(state: StateFolder) -> str:
 
 def _require_of_this_folder(client: SyncPrefectClient, source: str, state: StateFolder) -> None:
     """Two ledgers must not take turns under one name: whoever registered first would lose the schedule unheard."""
-    for one in _deployments(client):
-        if one.name == source and one.job_variables.get("working_dir") not in (None, _working_folder(state)):
-            raise SpecError(
-                f"{source} is scheduled on this Prefect server already, for runs in another folder. Give this one "
-                "another name with --source; or, if it is to take that one's place, remove that first, with "
-                f"jali schedule --remove {source}"
-            )
+    found = _named(_deployments(client), source)
+    if found and found.job_variables.get("working_dir") not in (None, _working_folder(state)):
+        raise SpecError(
+            f"{source} is scheduled on this Prefect server already, for runs in another folder. Give this one another "
+            "name with --source; or, if it is to take that one's place, remove that first, with "
+            f"jali schedule --remove {source}"
+        )
 
 
 def _require_pool(client: SyncPrefectClient) -> None:
@@ -277,11 +277,14 @@ def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     return sorted(client.read_deployments(work_pool_filter=pool), key=lambda one: one.name)
 
 
+def _named(deployments: Sequence[DeploymentResponse], source: str) -> DeploymentResponse | None:
+    return next((one for one in deployments if one.name == source), None)
+
+
 def _deployment(client: SyncPrefectClient, source: str) -> DeploymentResponse:
     found = _deployments(client)
-    for one in found:
-        if one.name == source:
-            return one
+    if one := _named(found, source):
+        return one
     there_are = f"There are {', '.join(one.name for one in found)}." if found else "There are none."
     raise SpecError(f"no schedule of {shown(source)} is known. {there_are}")
 

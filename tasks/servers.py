@@ -18,7 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from models.errors import EnvironmentFault
-from tasks.prefect_access import password
+from tasks.prefect_access import address_asked, password
 from tasks.state import State, without_credentials
 
 START_SECONDS, STOP_SECONDS = 90, 10
@@ -99,7 +99,7 @@ def user_interfaces(state: State) -> Iterator[tuple[dict[str, str], Callable[[],
             waits.append(stack.enter_context(_own_prefect(port, state)))
             addresses["Prefect"] = f"http://127.0.0.1:{port}"
         else:
-            addresses["Prefect"] = without_credentials(os.environ["PREFECT_API_URL"]).removesuffix("/api")
+            addresses["Prefect"] = address_asked().removesuffix("/api")
 
         def wait_for_all() -> None:
             for wait in waits:

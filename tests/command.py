@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -57,24 +57,41 @@ def jali_as_installed(folder: Path, *arguments: str, **more: str) -> subprocess.
     )
 
 
-def signalled(
-    arguments: list[str], folder: Path, at: str, how: signal.Signals, program: str | None = None, **more: str
+def disturbed(
+    arguments: list[str],
+    folder: Path,
+    stage: str,
+    disturb: Callable[[int], None],
+    program: str | None = None,
+    **more: str,
 ) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run the command, or `program`, until it says `at`, then send `how` to it; also the seconds from there to its end.
+    """Run the command, or `program`, and when it says that `stage` begins call `disturb` with its process id.
 
-    What it printed by then is not returned.
+    Also returns the seconds from there to its end.
     """
     give_tables(folder)
-    said, sent = [], 0.0
+    said, since = [], time.monotonic()
     with watched_warm(arguments, folder, environment(**more), program) as watched:
         for line in watched.lines:
             said.append(line)
-            if at in line and not sent:
-                time.sleep(0.5)
-                os.killpg(watched.process.pid, how)
-                sent = time.monotonic()
-        code = watched.process.wait(timeout=60)
-    return subprocess.CompletedProcess(arguments, code, "", "".join(said)), time.monotonic() - sent
+            if line.rstrip().endswith(stage):
+                disturb(watched.process.pid)
+                since = time.monotonic()
+        code = watched.process.wait(60)
+        took = time.monotonic() - since
+        return subprocess.CompletedProcess(arguments, code, watched.printed(), "".join(said)), took
+
+
+def signalled(
+    arguments: list[str], folder: Path, stage: str, how: signal.Signals, program: str | None = None, **more: str
+) -> tuple[subprocess.CompletedProcess[str], float]:
+    """The same, and send `how` to it and to what it started in its session half a second later."""
+
+    def send(process: int) -> None:
+        time.sleep(0.5)
+        os.killpg(process, how)
+
+    return disturbed(arguments, folder, stage, send, program, **more)
 
 
 def write_ratings(folder: Path, ratings: Ratings) -> list[str]:

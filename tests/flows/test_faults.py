@@ -19,10 +19,8 @@ import pytest
 
 from tasks.ledger import Ledger
 from tasks.state import State
-from tests.command import clean, environment, jali, outcomes, processes_of, write_ratings
-from tests.given_tables import give_tables
+from tests.command import clean, disturbed, environment, jali, outcomes, processes_of, write_ratings
 from tests.made_up import made_up_ratings
-from tests.warm import watched_warm
 
 pytestmark = pytest.mark.slow
 
@@ -38,17 +36,9 @@ def broken_run(
 ) -> subprocess.CompletedProcess[str]:
     """Run in `folder`, and when `stage` begins call `breaks` with the run's process id."""
     arguments = ["run", *write_ratings(folder, made_up_ratings(n_users=30)), *QUICK]
-    give_tables(folder)
-    said, broken = [], time.monotonic()
-    with watched_warm(arguments, folder, environment(**variables), program) as watched:
-        for line in watched.lines:
-            said.append(line)
-            if line.rstrip().endswith(stage):
-                breaks(watched.process.pid)
-                broken = time.monotonic()
-        code = watched.process.wait(2 * SECONDS)
-        assert time.monotonic() - broken < SECONDS
-        return clean(subprocess.CompletedProcess(arguments, code, watched.printed(), "".join(said)))
+    outcome, seconds = disturbed(arguments, folder, stage, breaks, program, **variables)
+    assert seconds < SECONDS
+    return clean(outcome)
 
 
 def the_only_sentence(outcome: subprocess.CompletedProcess[str]) -> str:
